@@ -129,10 +129,10 @@ def ours_of(wire: WireName, body: bytes) -> Callable[[], None]:
     provider = provider_of(wire, recorded)
     asyncio.run(read_answer(provider))  # what is looked up once is known from then on
 
-    def work() -> None:
+    def scenario() -> None:
         asyncio.run(read_answer(provider))
 
-    return work
+    return scenario
 
 
 async def read_answer(provider: Provider) -> None:

@@ -25,7 +25,7 @@ def ws(tmp_path: Path) -> Path:
     return tmp_path / "ws"
 
 
-def plant(directory: Path, name: str = "git", says: str = "planted") -> Path:
+def write_program(directory: Path, name: str = "git", says: str = "planted") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     program = directory / name
     program.write_text(f"#!/bin/sh\necho {says}\n")
@@ -43,8 +43,8 @@ def on(*folders: Path | str) -> Mapping[str, str]:
 def test_a_program_in_the_workspace_is_never_used(
     ws: Path, tmp_path: Path, inside: str
 ) -> None:
-    plant(ws / inside)
-    good = plant(tmp_path / "tools")
+    write_program(ws / inside)
+    good = write_program(tmp_path / "tools")
     result = Programs(on(ws / inside, good.parent), (str(ws),))
 
     assert result.find("git") == str(good)
@@ -56,8 +56,8 @@ def test_a_program_in_the_workspace_is_never_used(
 def test_relative_path_entries_are_ignored(
     ws: Path, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
-    plant(ws / "bin")
-    plant(ws)
+    write_program(ws / "bin")
+    write_program(ws)
     monkeypatch.chdir(ws)
 
     assert Programs(on(entry, "/nonexistent"), (str(ws),)).find("git") == ""
@@ -67,8 +67,8 @@ def test_links_into_the_workspace_are_resolved_and_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
     """As the directory, as the program, and as one link of a chain that ends well."""
-    good = plant(tmp_path / "tools")
-    plant(ws / "bin")
+    good = write_program(tmp_path / "tools")
+    write_program(ws / "bin")
     (tmp_path / "linked").symlink_to(ws / "bin")
     (tmp_path / "direct").mkdir()
     (tmp_path / "direct/git").symlink_to(ws / "bin/git")
@@ -93,7 +93,7 @@ def test_a_link_to_a_system_program_is_used(ws: Path, tmp_path: Path) -> None:
 def test_a_program_that_everybody_can_write_is_not_used(
     ws: Path, tmp_path: Path, mode: int, taken: bool
 ) -> None:
-    for what in (plant(tmp_path / "a"), plant(tmp_path / "b").parent):
+    for what in (write_program(tmp_path / "a"), write_program(tmp_path / "b").parent):
         what.chmod(mode)
         program = tmp_path / ("a" if what.name == "git" else "b") / "git"
 
@@ -102,7 +102,7 @@ def test_a_program_that_everybody_can_write_is_not_used(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path) -> None:
-    theirs, groups, above = (plant(tmp_path / n / "bin") for n in ("t", "g", "u"))
+    theirs, groups, above = (write_program(tmp_path / n / "bin") for n in ("t", "g", "u"))
     os.chown(theirs, OTHER_USER, 0)
     os.chown(groups.parent, 0, OTHER_USER)
     groups.parent.chmod(0o775)
@@ -115,7 +115,7 @@ def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path
 def test_programs_in_the_repository_of_the_workspace_are_not_used(
     ws: Path,
 ) -> None:
-    plant(ws / "node_modules/.bin")
+    write_program(ws / "node_modules/.bin")
     (ws / ".git").mkdir()
     (ws / "packages/one").mkdir(parents=True)
 
@@ -127,7 +127,7 @@ def test_programs_in_the_repository_of_the_workspace_are_not_used(
 def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Path) -> None:
     """Dotfiles are often kept so."""
     (tmp_path / ".git").mkdir()
-    mine = plant(tmp_path / ".local/bin")
+    mine = write_program(tmp_path / ".local/bin")
     (tmp_path / "work").mkdir()
 
     result = Programs({**on(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),))
@@ -138,23 +138,23 @@ def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Pa
 def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
-    good = plant(tmp_path / "tools")
+    good = write_program(tmp_path / "tools")
     result = Programs(on(ws / ".venv/bin", good.parent), (str(ws),))
     before = result.find("git")
-    plant(ws / ".venv/bin")
+    write_program(ws / ".venv/bin")
     good.unlink()
 
     assert (before, result.find("git")) == (str(good), "")
 
 
 def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
-    mine = plant(ws / "tools", "my-editor")
+    mine = write_program(ws / "tools", "my-editor")
 
     assert Programs(on("/bin"), (str(ws),)).find(str(mine)) == str(mine)
 
 
 def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
-    program = plant(ws)
+    program = write_program(ws)
     result = Programs(on(ws), (str(ws),))
 
     with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
@@ -164,7 +164,7 @@ def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
 
 
 def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:
-    good = plant(tmp_path / "tools")
+    good = write_program(tmp_path / "tools")
     result = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
 
     assert result.path.split(":")[0] == str(good.parent)
@@ -180,7 +180,7 @@ def test_configured_programs_do_not_load_libraries_of_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = 'echo "libraries:$LD_LIBRARY_PATH$LD_PRELOAD" | tee "${1:-/dev/null}"'
-    program = plant(tmp_path)
+    program = write_program(tmp_path)
     program.write_text(f"#!/bin/sh\n{says}\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "ws"))
     file = tmp_path / "text"
@@ -223,7 +223,7 @@ def test_no_program_of_the_workspace_runs_on_the_host(
 ) -> None:
     """A repository that brings its own bwrap, git and rg, with its `.venv` activated."""
     for name in ("bwrap", "git", "rg", "less", "uv", "pip", "bash", "sh", "python3"):
-        program = plant(ws / ".venv/bin", name)
+        program = write_program(ws / ".venv/bin", name)
         program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\nexit 1\n")
     script = tmp_path / "script"
     calls = '{"calls":[{"tool":"bash","arguments":{"command":"ls"}}]}'
@@ -251,7 +251,7 @@ def test_a_known_workspace_is_excluded_from_later_program_searches(
     """An editor or a pager is looked for by who knows of no directory that was added."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    plant(ws / ".venv/bin", "less")
+    write_program(ws / ".venv/bin", "less")
     environ = on(ws / ".venv/bin")
 
     Programs(environ, (str(ws),))

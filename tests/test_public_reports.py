@@ -67,13 +67,13 @@ def ends(here: Path, *calls: Call) -> list[Ended]:
     lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
     agent = Agent(provider=ScriptedProvider(*lines, "Done."), directory=here, mode="bypass")
 
-    async def work() -> list[Ended]:
+    async def scenario() -> list[Ended]:
         async with agent.session() as session:
             await session.run("Go.")
             entries = await session.reports.entries()
             return [e.event for e in entries if isinstance(e.event, Ended)]
 
-    return anyio.run(work)
+    return anyio.run(scenario)
 
 
 def edit(path: str, old: str, new: str) -> list[Call]:

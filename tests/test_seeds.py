@@ -49,7 +49,7 @@ from tests.provider.command.fakes import shell
 from tests.provider.list_server import list_server
 from tests.seeds_library import NAMES, NOT_HERE, USES, Use
 from tests.server.serving import read_until, server
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 DATA = Path(__file__).with_name("seeds_data")
 LINES = [
@@ -576,7 +576,9 @@ def test_the_openagent_command_lines_run_unchanged(loop: Path) -> None:
 )
 def test_every_openagent_slash_command_has_an_effect(command: str, tmp_path: Path) -> None:
     """The model is scripted. A list to choose from is left with an empty line."""
-    texts = Desk(tmp_path).tell("hello", command, "", answers=("Hi there.", "The summary."))
+    texts = TerminalDriver(tmp_path).tell(
+        "hello", command, "", answers=("Hi there.", "The summary.")
+    )
 
     assert "Hi there." in "\n".join(texts)
     assert not any("there is no command" in line.lower() for line in texts)

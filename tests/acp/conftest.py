@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def project_directory(tmp_path: Path) -> Path:
     path = tmp_path / "work"
     path.mkdir()
     return path

@@ -34,9 +34,9 @@ PNG = (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
-def test_a_prompt_is_answered(work: Path) -> None:
+def test_a_prompt_is_answered(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "Hello there."}) as at:
+        async with editor(project_directory, {"text": "Hello there."}) as at:
             session = await at.new()
             ended = await at.prompt(session, "Hi")
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Hello there.")
@@ -44,9 +44,9 @@ def test_a_prompt_is_answered(work: Path) -> None:
     anyio.run(check)
 
 
-def test_actions_of_an_editor_are_recorded_with_its_name(work: Path) -> None:
+def test_actions_of_an_editor_are_recorded_with_its_name(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "Hello there."}) as at:
+        async with editor(project_directory, {"text": "Hello there."}) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             await at.agent.set_session_mode(mode_id="accept-edits", session_id=session)
@@ -81,17 +81,19 @@ def diffs(shown: Any) -> list[tuple[str, str | None, str]]:
     ]
 
 
-def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(
+    project_directory: Path,
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}) as at:
+        async with editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
 
             (update, options), *_ = at.editor.asked
             names = [(option.option_id, option.kind) for option in options]
-            texts = [(str(work / "a.py"), *EDIT_SHOWN)]
+            texts = [(str(project_directory / "a.py"), *EDIT_SHOWN)]
             assert (diffs(update), names) == (
                 texts,
                 [
@@ -103,50 +105,56 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(work: Pat
             )
             last = at.editor.of("tool_call_update")[-1]
             assert diffs(last) == texts
-            assert [location.path for location in last.locations] == [str(work / "a.py")]
+            assert [location.path for location in last.locations] == [
+                str(project_directory / "a.py")
+            ]
             assert calls(at)[3:] == [
                 ("edit", "pending"), (None, "in_progress"), (None, "completed"), (None, None),
             ]  # fmt: skip
-            assert (work / "a.py").read_text() == "x = 2\n"
+            assert (project_directory / "a.py").read_text() == "x = 2\n"
 
     anyio.run(check)
 
 
-def test_a_change_that_the_person_denies_is_not_made(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_change_that_the_person_denies_is_not_made(project_directory: Path) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "I see."}, said=lambda *_: "no") as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "I see."}, said=lambda *_: "no"
+        ) as at:
             session = await at.new()
             ended = await at.prompt(session, "Make x 2")
             assert len(at.editor.asked) == 1
             assert calls(at)[-1] == (None, "failed")
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "I see.")
-            assert (work / "a.py").read_text() == "x = 1\n"
+            assert (project_directory / "a.py").read_text() == "x = 1\n"
 
     anyio.run(check)
 
 
-def test_a_call_allowed_for_the_session_is_asked_about_once(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_call_allowed_for_the_session_is_asked_about_once(
+    project_directory: Path,
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")
 
     async def check() -> None:
         lines = (READ, EDIT, again, {"text": "Done."})
-        async with editor(work, *lines, said=lambda *_: "session") as at:
+        async with editor(project_directory, *lines, said=lambda *_: "session") as at:
             session = await at.new()
             await at.prompt(session, "Make x 2, then 3")
             assert len(at.editor.asked) == 1
-            assert (work / "a.py").read_text() == "x = 3\n"
+            assert (project_directory / "a.py").read_text() == "x = 3\n"
 
     anyio.run(check)
 
 
-def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
+def test_cancel_ends_a_running_command_and_the_turn(project_directory: Path) -> None:
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> None:
-        async with editor(work, waits, {"text": "never"}) as at:
+        async with editor(project_directory, waits, {"text": "never"}) as at:
             session = await at.new()
             async with anyio.create_task_group() as group:
 
@@ -162,11 +170,11 @@ def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
     anyio.run(check)
 
 
-def test_a_prompt_cancelled_immediately_ends(work: Path) -> None:
+def test_a_prompt_cancelled_immediately_ends(project_directory: Path) -> None:
     waits = call("bash", command="sleep 600")
 
     async def check() -> None:
-        async with editor(work, *[waits] * 9, {"text": "Next."}) as at:
+        async with editor(project_directory, *[waits] * 9, {"text": "Next."}) as at:
             session = await at.new()
             for _ in range(5):  # before, while and after the turn begins
                 async with anyio.create_task_group() as group:
@@ -182,11 +190,13 @@ def test_a_prompt_cancelled_immediately_ends(work: Path) -> None:
     anyio.run(check)
 
 
-def test_cancel_during_a_permission_question_ends_the_turn(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_cancel_during_a_permission_question_ends_the_turn(project_directory: Path) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "never"}, said=lambda *_: "…") as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "never"}, said=lambda *_: "…"
+        ) as at:
             session = await at.new()
             async with anyio.create_task_group() as group:
 
@@ -197,25 +207,29 @@ def test_cancel_during_a_permission_question_ends_the_turn(work: Path) -> None:
                 group.start_soon(stop)
                 ended = await at.prompt(session, "Make x 2")
             assert ended.stop_reason == "cancelled"
-            assert (work / "a.py").read_text() == "x = 1\n"
+            assert (project_directory / "a.py").read_text() == "x = 1\n"
 
     anyio.run(check)
 
 
-def test_a_session_is_loaded_with_its_history_after_a_restart(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_session_is_loaded_with_its_history_after_a_restart(
+    project_directory: Path,
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}) as at:
+        async with editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
 
-        async with editor(work, {"text": "Nothing more."}) as at:
-            sessions = await at.agent.list_sessions(cwd=str(work))
+        async with editor(project_directory, {"text": "Nothing more."}) as at:
+            sessions = await at.agent.list_sessions(cwd=str(project_directory))
             assert [(item.session_id, item.cwd) for item in sessions.sessions] == [
-                (session, str(work))
+                (session, str(project_directory))
             ]
-            await at.agent.load_session(cwd=str(work), session_id=session, mcp_servers=[])
+            await at.agent.load_session(
+                cwd=str(project_directory), session_id=session, mcp_servers=[]
+            )
             result = at.editor.of("user_message_chunk", "tool_call", "agent_message_chunk")
             assert [item.session_update for item in result] == [
                 "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
@@ -231,29 +245,31 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(work: Path) -> Non
     anyio.run(check)
 
 
-def test_a_session_is_resumed_forked_and_closed(work: Path) -> None:
+def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "One."}, {"text": "Two."}) as at:
+        async with editor(project_directory, {"text": "One."}, {"text": "Two."}) as at:
             session = await at.new()
             await at.prompt(session, "First")
             forked = await at.agent.fork_session(
-                cwd=str(work), session_id=session, mcp_servers=[]
+                cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
             assert forked.session_id != session
             await at.agent.close_session(session_id=session)
             with pytest.raises(RequestError, match="is not open: load or resume it first"):
                 await at.prompt(session, "Second")
             before = len(at.editor.of("agent_message_chunk", "user_message_chunk"))
-            await at.agent.resume_session(cwd=str(work), session_id=session, mcp_servers=[])
+            await at.agent.resume_session(
+                cwd=str(project_directory), session_id=session, mcp_servers=[]
+            )
             assert len(at.editor.of("agent_message_chunk", "user_message_chunk")) == before
 
     anyio.run(check)
 
 
-def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
+def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "Yes."}) as at:
-            result = await at.agent.new_session(cwd=str(work), mcp_servers=[])
+        async with editor(project_directory, {"text": "Yes."}) as at:
+            result = await at.agent.new_session(cwd=str(project_directory), mcp_servers=[])
             session = result.session_id
             assert [
                 available_mode.id for available_mode in result.modes.available_modes
@@ -281,11 +297,13 @@ def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
     anyio.run(check)
 
 
-def test_images_and_embedded_files_reach_the_model(work: Path, home: Path) -> None:
+def test_images_and_embedded_files_reach_the_model(
+    project_directory: Path, home: Path
+) -> None:
     file = acp.embedded_text_resource("file:///w/a%20b.py", "x = 1", mime_type="text/x")
 
     async def check() -> None:
-        async with editor(work, {"text": "Seen."}) as at:
+        async with editor(project_directory, {"text": "Seen."}) as at:
             session = await at.new()
             more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
             ended = await at.prompt(session, "Look at ", *more)
@@ -297,14 +315,16 @@ def test_images_and_embedded_files_reach_the_model(work: Path, home: Path) -> No
     anyio.run(check)
 
 
-def test_todos_are_sent_to_the_editor_as_a_plan(work: Path) -> None:
+def test_todos_are_sent_to_the_editor_as_a_plan(project_directory: Path) -> None:
     todos = [
         {"subject": "read", "status": "completed"},
         {"subject": "write", "status": "pending"},
     ]
 
     async def check() -> None:
-        async with editor(work, call("todo_write", todos=todos), {"text": "Done."}) as at:
+        async with editor(
+            project_directory, call("todo_write", todos=todos), {"text": "Done."}
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Plan it")
             (plan,) = at.editor.of("plan")
@@ -336,10 +356,10 @@ def results(home: Path, session: str) -> list[str]:
 
 
 def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(work, ASKS, {"text": "Blue."}, elicits=True) as at:
+        async with editor(project_directory, ASKS, {"text": "Blue."}, elicits=True) as at:
             at.editor.filled = {"answer1": "blue"}
             session = await at.new()
             ended = await at.prompt(session, "Ask me")
@@ -355,10 +375,12 @@ def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
 
 
 def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(work, ASKS, {"text": "Blue."}, said=lambda *_: "1") as at:
+        async with editor(
+            project_directory, ASKS, {"text": "Blue."}, said=lambda *_: "1"
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Ask me")
             ((update, options),) = at.editor.asked
@@ -370,25 +392,29 @@ def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
     anyio.run(check)
 
 
-def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(work: Path) -> None:
+def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(
+    project_directory: Path,
+) -> None:
     plan = call("exit_plan_mode", plan="# Add a file\n\n1. Write b.py.")
     write = call("write_file", path="b.py", content="y = 1\n")
 
     async def check() -> None:
         lines = (plan, write, {"text": "Written."})
-        async with editor(work, *lines, said=lambda *_: "accept-edits") as at:
+        async with editor(project_directory, *lines, said=lambda *_: "accept-edits") as at:
             session = await at.new()
             await at.agent.set_session_mode(session_id=session, mode_id="plan")
             ended = await at.prompt(session, "Plan it")
             ((update, _),) = at.editor.asked
             assert update.content[0].content.text == "# Add a file\n\n1. Write b.py."
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Written.")
-            assert (work / "b.py").read_text() == "y = 1\n"
+            assert (project_directory / "b.py").read_text() == "y = 1\n"
 
     anyio.run(check)
 
 
-def test_templates_are_offered_as_commands_and_expanded(work: Path, home: Path) -> None:
+def test_templates_are_offered_as_commands_and_expanded(
+    project_directory: Path, home: Path
+) -> None:
     commands = home / "refold" / "commands"
     commands.mkdir(parents=True)
     (commands / "fix.md").write_text(
@@ -396,7 +422,7 @@ def test_templates_are_offered_as_commands_and_expanded(work: Path, home: Path) 
     )
 
     async def check() -> None:
-        async with editor(work, {"text": "Fixed."}) as at:
+        async with editor(project_directory, {"text": "Fixed."}) as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
             (outcome,) = at.editor.of("available_commands_update")
@@ -418,10 +444,10 @@ def test_templates_are_offered_as_commands_and_expanded(work: Path, home: Path) 
 
 
 def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(work) as at:
+        async with editor(project_directory) as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
             (result,) = at.editor.of("available_commands_update")
@@ -442,10 +468,10 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
 
 
 def test_commands_are_run_in_the_editor_and_never_reach_the_model(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "Hello."}, said=lambda *_: "y") as at:
+        async with editor(project_directory, {"text": "Hello."}, said=lambda *_: "y") as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
             (outcome,) = at.editor.of("available_commands_update")
@@ -474,10 +500,10 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
 
 
 def test_the_prompt_of_a_command_that_begins_a_turn_ends_with_the_turn(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "First."}, {"text": "Second."}) as at:
+        async with editor(project_directory, {"text": "First."}, {"text": "Second."}) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             ended = await at.prompt(session, "/continue")
@@ -489,9 +515,11 @@ def test_the_prompt_of_a_command_that_begins_a_turn_ends_with_the_turn(
     anyio.run(check)
 
 
-def test_a_model_that_fails_ends_the_prompt_with_the_reason(work: Path) -> None:
+def test_a_model_that_fails_ends_the_prompt_with_the_reason(
+    project_directory: Path,
+) -> None:
     async def check() -> None:
-        async with editor(work) as at:
+        async with editor(project_directory) as at:
             session = await at.new()
             with pytest.raises(RequestError, match="the script has only 0 lines"):
                 await at.prompt(session, "Hi")
@@ -499,10 +527,12 @@ def test_a_model_that_fails_ends_the_prompt_with_the_reason(work: Path) -> None:
     anyio.run(check)
 
 
-def test_a_second_prompt_during_a_turn_is_rejected(work: Path) -> None:
+def test_a_second_prompt_during_a_turn_is_rejected(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "x"}, said=lambda *_: "…") as at:
-            (work / "a.py").write_text("x = 1\n")
+        async with editor(
+            project_directory, READ, EDIT, {"text": "x"}, said=lambda *_: "…"
+        ) as at:
+            (project_directory / "a.py").write_text("x = 1\n")
             session = await at.new()
             async with anyio.create_task_group() as group:
                 group.start_soon(at.prompt, session, "Make x 2")
@@ -515,7 +545,7 @@ def test_a_second_prompt_during_a_turn_is_rejected(work: Path) -> None:
 
 
 def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     server = schema.McpServerStdio(
         name="My server",
@@ -527,8 +557,10 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with editor(work, *lines) as at:
-            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+        async with editor(project_directory, *lines) as at:
+            session = await at.agent.new_session(
+                cwd=str(project_directory), mcp_servers=[server]
+            )
             await at.prompt(session.session_id, "Use it")
             ((update, _),) = at.editor.asked
             assert "mcp__My-server__echo" in update.title
@@ -549,7 +581,7 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
     ],
 )  # fmt: skip
 def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
-    work: Path, mode: str, output: str, report: str
+    project_directory: Path, mode: str, output: str, report: str
 ) -> None:
     server = schema.McpServerStdio(
         name="s", command=sys.executable, args=[fake_server.__file__, mode], env=[]
@@ -564,8 +596,10 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             {"text": "Done."},
             {"text": "Yes."},
         )
-        async with editor(work, *lines) as at:
-            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+        async with editor(project_directory, *lines) as at:
+            session = await at.agent.new_session(
+                cwd=str(project_directory), mcp_servers=[server]
+            )
             await at.prompt(session.session_id, "Use it")
             await anyio.sleep(2.0)  # it is started again after half a second
             await at.prompt(session.session_id, "Well?")
@@ -576,7 +610,7 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
     anyio.run(check)
 
 
-def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
+def test_questions_of_a_subagent_are_sent_to_the_editor(project_directory: Path) -> None:
     lines = (
         call("task", prompt="KID writes", agent="code"),
         {"for": "KID", **call("write_file", path="kid.txt", content="hello\n")},
@@ -585,13 +619,13 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
     )
 
     async def check() -> None:
-        async with editor(work, *lines) as at:
+        async with editor(project_directory, *lines) as at:
             session = await at.new()
             ended = await at.prompt(session, "Delegate it")
             ((update, _),) = at.editor.asked
             assert update.title == "child-1 (code): write_file kid.txt"
             assert ended.stop_reason == "end_turn"
-            assert (work / "kid.txt").read_text() == "hello\n"
+            assert (project_directory / "kid.txt").read_text() == "hello\n"
             of_it = [
                 item.status
                 for item in at.editor.of("tool_call_update")
@@ -602,14 +636,16 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
     anyio.run(check)
 
 
-def test_further_directories_belong_to_the_workspace(work: Path, tmp_path: Path) -> None:
+def test_further_directories_belong_to_the_workspace(
+    project_directory: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "b.txt").write_text("there\n")
     reads = call("read_file", path=str(other / "b.txt"))
 
     async def check() -> None:
-        async with editor(work, reads, {"text": "Read."}) as at:
+        async with editor(project_directory, reads, {"text": "Read."}) as at:
             session = await at.new(additional_directories=[str(other)])
             await at.prompt(session, "Read it")
             assert at.editor.asked == []
@@ -619,18 +655,18 @@ def test_further_directories_belong_to_the_workspace(work: Path, tmp_path: Path)
 
 
 def test_a_session_that_a_terminal_has_open_is_joined(
-    work: Path, monkeypatch: pytest.MonkeyPatch
+    project_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check(runtime: dict[str, str]) -> None:
-        launch = make_launch(work, "From the terminal.")
+        launch = make_launch(project_directory, "From the terminal.")
         here = Owner(Session(launch, await launch.start()), launch, runtime)
         async with anyio.create_task_group() as group:
             group.start_soon(here.socket.run)
             group.start_soon(here.work)
-            async with editor(work) as at:
+            async with editor(project_directory) as at:
                 session = here.session.id
                 await at.agent.load_session(
-                    cwd=str(work), session_id=session, mcp_servers=[]
+                    cwd=str(project_directory), session_id=session, mcp_servers=[]
                 )
                 ended = await at.prompt(session, "Who answers?")
                 assert (ended.stop_reason, at.editor.answer) == (
@@ -644,13 +680,13 @@ def test_a_session_that_a_terminal_has_open_is_joined(
         anyio.run(check, {"XDG_RUNTIME_DIR": directory})
 
 
-def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
+def test_the_step_limit_ends_the_prompt(project_directory: Path, home: Path) -> None:
     (home / "refold").mkdir(exist_ok=True)
     (home / "refold" / "config.toml").write_text("[limits]\nsteps = 1\n")
     lists = call("list_files")
 
     async def check() -> None:
-        async with editor(work, lists, lists, lists, {"text": "x"}) as at:
+        async with editor(project_directory, lists, lists, lists, {"text": "x"}) as at:
             session = await at.new()
             ended = await at.prompt(session, "List")
             assert ended.stop_reason == "max_turn_requests"
@@ -658,12 +694,14 @@ def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
     anyio.run(check)
 
 
-def test_a_command_of_several_lines_is_shown_completely_in_its_question(work: Path) -> None:
+def test_a_command_of_several_lines_is_shown_completely_in_its_question(
+    project_directory: Path,
+) -> None:
     command = "echo ok\n\n\ntouch made \u202e"
 
     async def check() -> None:
         lines = (call("bash", command=command), {"text": "I see."})
-        async with editor(work, *lines, said=lambda *_: "no") as at:
+        async with editor(project_directory, *lines, said=lambda *_: "no") as at:
             await at.prompt(await at.new(), "Go on")
             ((update, _),) = at.editor.asked
             text = update.content[0].content.text
@@ -673,12 +711,12 @@ def test_a_command_of_several_lines_is_shown_completely_in_its_question(work: Pa
 
 
 def test_an_editor_with_terminal_support_receives_the_output_of_commands(
-    work: Path,
+    project_directory: Path,
 ) -> None:
     command = call("bash", command="printf 'a\\nb\\n'; exit 3")
 
     async def check() -> None:
-        async with editor(work, command, {"text": "Done."}, draws=True) as at:
+        async with editor(project_directory, command, {"text": "Done."}, draws=True) as at:
             session = await at.new()
             await at.prompt(session, "Run it")
             told = at.editor.of("tool_call", "tool_call_update")
@@ -711,7 +749,7 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
     ],
 )
 def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
-    work: Path,
+    project_directory: Path,
     home: Path,
     elicits: bool,
     filled: dict[str, object] | None,
@@ -731,9 +769,13 @@ def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with editor(work, *lines, elicits=elicits, said=choose_option) as at:
+        async with editor(
+            project_directory, *lines, elicits=elicits, said=choose_option
+        ) as at:
             at.editor.filled = filled
-            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            session = await at.agent.new_session(
+                cwd=str(project_directory), mcp_servers=[server]
+            )
             await at.prompt(session.session_id, "Order")
             answer = json.loads(results(home, session.session_id)[-1])["result"]
             assert (answer["action"], answer.get("content")) == (action, filled)

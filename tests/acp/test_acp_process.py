@@ -55,14 +55,16 @@ def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
 
 
 def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
     outcome = home / "sessions" / "kept"
     outcome.mkdir(parents=True)
-    answers = script(work.parent, {"text": "Hi."})
+    answers = script(project_directory.parent, {"text": "Hi."})
     with refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
         result = ask(process, line(1, "initialize", protocolVersion=1))
-        made = ask(process, line(2, "session/new", cwd=str(work), mcpServers=[]))
+        made = ask(
+            process, line(2, "session/new", cwd=str(project_directory), mcpServers=[])
+        )
         id_ = made["result"]["sessionId"]
         asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
         others = [
@@ -96,10 +98,10 @@ def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
 
 @pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no", "a" * 5000, "a\0b"])
 def test_invalid_and_unknown_session_ids_are_not_loaded(
-    work: Path, home: Path, name: str
+    project_directory: Path, home: Path, name: str
 ) -> None:
     async def check() -> None:
-        async with editor(work, {"text": "Hi."}) as at:
+        async with editor(project_directory, {"text": "Hi."}) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             (journal,) = home.rglob("events.jsonl")
@@ -109,17 +111,19 @@ def test_invalid_and_unknown_session_ids_are_not_loaded(
             wanted = name.format(session)
             with pytest.raises(RequestError, match="there is no session"):
                 await at.agent.load_session(
-                    cwd=str(work), session_id=wanted, mcp_servers=[]
+                    cwd=str(project_directory), session_id=wanted, mcp_servers=[]
                 )
 
     anyio.run(check)
 
 
-def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> None:
+def test_acp_ends_on_sigterm_while_a_command_runs(
+    project_directory: Path, home: Path
+) -> None:
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> int:
-        async with editor(work, waits) as at:
+        async with editor(project_directory, waits) as at:
             session = await at.new()
 
             async def prompt() -> None:
@@ -141,15 +145,19 @@ def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> Non
 
 
 def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
-    (work / "a.py").write_text("x = 1\n")
+    (project_directory / "a.py").write_text("x = 1\n")
     edit = call("edit_file", path="a.py", old="1", new="2")
     sessions = list[str]()
 
     async def crash() -> None:
         async with editor(
-            work, call("read_file", path="a.py"), edit, said=lambda *_: "…", code=-9
+            project_directory,
+            call("read_file", path="a.py"),
+            edit,
+            said=lambda *_: "…",
+            code=-9,
         ) as at:
             sessions.append(await at.new())
 
@@ -164,9 +172,9 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
                 await at.process.wait()
 
     async def resume() -> None:
-        async with editor(work, {"text": "Done."}, {"text": "Yes."}) as at:
+        async with editor(project_directory, {"text": "Done."}, {"text": "Yes."}) as at:
             await at.agent.load_session(
-                cwd=str(work), session_id=sessions[0], mcp_servers=[]
+                cwd=str(project_directory), session_id=sessions[0], mcp_servers=[]
             )
             assert at.editor.asked == []
             await at.prompt(sessions[0], "Is it done?")
@@ -174,7 +182,7 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
 
     anyio.run(crash)
     anyio.run(resume)
-    assert (work / "a.py").read_text() == "x = 2\n"
+    assert (project_directory / "a.py").read_text() == "x = 2\n"
 
 
 def test_without_the_acp_extra_an_error_explains_how_to_install_it(tmp_path: Path) -> None:

@@ -34,18 +34,18 @@ def acpx(workspace: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
-def test_acpx_runs_a_session_with_an_approval_and_a_diff(work: Path) -> None:
-    done = acpx(work, "--approve-all")
+def test_acpx_runs_a_session_with_an_approval_and_a_diff(project_directory: Path) -> None:
+    done = acpx(project_directory, "--approve-all")
 
     assert done.returncode == 0, done.stderr
-    assert f"diff {work}/a.py" in done.stdout
+    assert f"diff {project_directory}/a.py" in done.stdout
     assert "All done." in done.stdout
     assert "[done] end_turn" in done.stdout
-    assert (work / "a.py").read_text() == "x = 2\n"
+    assert (project_directory / "a.py").read_text() == "x = 2\n"
 
 
-def test_a_change_denied_by_acpx_leaves_the_file_unchanged(work: Path) -> None:
-    done = acpx(work, "--deny-all")
+def test_a_change_denied_by_acpx_leaves_the_file_unchanged(project_directory: Path) -> None:
+    done = acpx(project_directory, "--deny-all")
 
     assert "All done." in done.stdout
-    assert (work / "a.py").read_text() == "x = 1\n"
+    assert (project_directory / "a.py").read_text() == "x = 1\n"

@@ -29,13 +29,13 @@ def results(editor: Connected) -> list[str]:
     ]
 
 
-def test_the_model_reads_unsaved_text_of_the_editor(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_the_model_reads_unsaved_text_of_the_editor(project_directory: Path) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, {"text": "Done."}, files=True) as at:
+        async with editor(project_directory, READ, {"text": "Done."}, files=True) as at:
             session = await at.new()
-            at.editor.unsaved[str(work / "a.py")] = "y = 7\n"
+            at.editor.unsaved[str(project_directory / "a.py")] = "y = 7\n"
             await at.prompt(session, "Read it")
             (result,) = results(at)
             assert "1\ty = 7" in result
@@ -44,34 +44,40 @@ def test_the_model_reads_unsaved_text_of_the_editor(work: Path) -> None:
     anyio.run(check)
 
 
-def test_an_allowed_change_is_written_by_the_editor(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_an_allowed_change_is_written_by_the_editor(project_directory: Path) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
-            assert at.editor.written == [(session, str(work / "a.py"), "x = 2\n")]
-            assert (work / "a.py").read_text() == "x = 2\n"
+            assert at.editor.written == [
+                (session, str(project_directory / "a.py"), "x = 2\n")
+            ]
+            assert (project_directory / "a.py").read_text() == "x = 2\n"
             assert len(at.editor.asked) == 1
 
     anyio.run(check)
 
 
-def test_a_denied_change_is_not_written_by_the_editor(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_denied_change_is_not_written_by_the_editor(project_directory: Path) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
         lines = (READ, EDIT, {"text": "I see."})
-        async with editor(work, *lines, said=lambda *_: "no", files=True) as at:
+        async with editor(
+            project_directory, *lines, said=lambda *_: "no", files=True
+        ) as at:
             session = await at.new()
-            at.editor.unsaved[str(work / "a.py")] = "x = 1\ny = 7\n"
+            at.editor.unsaved[str(project_directory / "a.py")] = "x = 1\ny = 7\n"
             await at.prompt(session, "Make x 2")
             (update, _), *_ = at.editor.asked
             (diff,) = [part for part in update.content or [] if part.type == "diff"]
             assert (diff.old_text, diff.new_text) == ("x = 1\ny = 7\n", "x = 2\ny = 7\n")
             assert at.editor.written == []
-            assert (work / "a.py").read_text() == "x = 1\n"
+            assert (project_directory / "a.py").read_text() == "x = 1\n"
 
     anyio.run(check)
 
@@ -84,31 +90,33 @@ def in_a_checkpoint(content: bytes, home: Path) -> bool:
 
 
 def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
-    (work / "a.py").write_text("x = 1\n")
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
-            path = str(work / "a.py")
+            path = str(project_directory / "a.py")
             at.editor.unsaved[path] = "x = 1\ny = 7\n"
             await at.prompt(session, "Make x 2")
             assert [text for _, _, text in at.editor.written] == [
                 "x = 1\ny = 7\n",
                 "x = 2\ny = 7\n",
             ]
-            assert (work / "a.py").read_text() == "x = 2\ny = 7\n"
+            assert (project_directory / "a.py").read_text() == "x = 2\ny = 7\n"
             assert in_a_checkpoint(b"x = 1\ny = 7\n", home)
 
     anyio.run(check)
 
 
 def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
-    (work / "a.py").write_text("x = 1\n")
-    (work / "b.py").write_text("x = 1\n")
+    (project_directory / "a.py").write_text("x = 1\n")
+    (project_directory / "b.py").write_text("x = 1\n")
     read = [{"tool": "read_file", "arguments": {"path": p}} for p in ("a.py", "b.py")]
     edit = [
         {"tool": "edit_file", "arguments": {"path": p, "old": "1", "new": "2"}}
@@ -117,12 +125,14 @@ def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
 
     async def check() -> None:
         lines = ({"calls": read}, {"calls": edit}, {"text": "Done."})
-        async with editor(work, *lines, files=True) as at:
+        async with editor(project_directory, *lines, files=True) as at:
             session = await at.new()
             for name in ("a", "b"):
-                at.editor.unsaved[str(work / f"{name}.py")] = f"x = 1\n{name} = 7\n"
+                at.editor.unsaved[str(project_directory / f"{name}.py")] = (
+                    f"x = 1\n{name} = 7\n"
+                )
             await at.prompt(session, "Make x 2")
-            assert (work / "b.py").read_text() == "x = 2\nb = 7\n"
+            assert (project_directory / "b.py").read_text() == "x = 2\nb = 7\n"
             for name in ("a", "b"):
                 assert in_a_checkpoint(f"x = 1\n{name} = 7\n".encode(), home)
 
@@ -130,32 +140,38 @@ def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
 
 
 def test_the_next_edit_applies_to_a_change_that_the_editor_has_not_saved(
-    work: Path,
+    project_directory: Path,
 ) -> None:
-    (work / "a.py").write_text("x = 1\n")
+    (project_directory / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, again, {"text": "Done."}, files=True) as at:
+        async with editor(
+            project_directory, READ, EDIT, again, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
             at.editor.keeps = True
             await at.prompt(session, "Make x 2, then 3")
-            assert at.editor.unsaved == {str(work / "a.py"): "x = 3\n"}
-            assert (work / "a.py").read_text() == "x = 1\n"
+            assert at.editor.unsaved == {str(project_directory / "a.py"): "x = 3\n"}
+            assert (project_directory / "a.py").read_text() == "x = 1\n"
             assert "the editor has not saved a.py" in results(at)[-1]
 
     anyio.run(check)
 
 
-def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(
+    project_directory: Path,
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
             at.editor.broken = "no such buffer"
             await at.prompt(session, "Make x 2")
-            assert (work / "a.py").read_text() == "x = 2\n"
+            assert (project_directory / "a.py").read_text() == "x = 2\n"
             text = (
                 "(the editor did not give its text of a.py (no such buffer), so this is the "
                 "saved text)"
@@ -166,9 +182,9 @@ def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(work: Path
 
 
 def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
-    work: Path, home: Path
+    project_directory: Path, home: Path
 ) -> None:
-    (work / "secret.txt").write_text("saved\n")
+    (project_directory / "secret.txt").write_text("saved\n")
     (home / "refold").mkdir()
     (home / "refold" / "config.toml").write_text(
         '[permissions]\ndeny = ["read_file(secret.txt)"]\n'
@@ -176,9 +192,9 @@ def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
 
     async def check() -> None:
         read = call("read_file", path="secret.txt")
-        async with editor(work, read, {"text": "I see."}, files=True) as at:
+        async with editor(project_directory, read, {"text": "I see."}, files=True) as at:
             session = await at.new()
-            at.editor.unsaved[str(work / "secret.txt")] = "typed\n"
+            at.editor.unsaved[str(project_directory / "secret.txt")] = "typed\n"
             await at.prompt(session, "Read it")
             assert at.editor.opened == []
             assert "typed" not in "".join(results(at))
@@ -187,17 +203,17 @@ def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
 
 
 def test_a_file_outside_the_workspace_is_not_requested_from_the_editor(
-    work: Path, tmp_path: Path
+    project_directory: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("saved\n")
-    (work / "link.txt").symlink_to(tmp_path / "other.txt")
+    (project_directory / "link.txt").symlink_to(tmp_path / "other.txt")
 
     async def check() -> None:
         read = call("read_file", path="link.txt")
-        async with editor(work, read, {"text": "I see."}, files=True) as at:
+        async with editor(project_directory, read, {"text": "I see."}, files=True) as at:
             session = await at.new()
             at.editor.unsaved |= {
-                str(work / "link.txt"): "typed\n", str(tmp_path / "other.txt"): "typed\n"
+                str(project_directory / "link.txt"): "typed\n", str(tmp_path / "other.txt"): "typed\n"
             }  # fmt: skip
             await at.prompt(session, "Read it")
             assert at.editor.opened == []
@@ -206,15 +222,21 @@ def test_a_file_outside_the_workspace_is_not_requested_from_the_editor(
     anyio.run(check)
 
 
-def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(work: Path) -> None:
-    (work / "a.py").write_text("x = 1\n")
+def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(
+    project_directory: Path,
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+        async with editor(
+            project_directory, READ, EDIT, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
-            (work / "a.py").write_text("x = 1\n")
-            forked = await at.agent.fork_session(session_id=session, cwd=str(work))
+            (project_directory / "a.py").write_text("x = 1\n")
+            forked = await at.agent.fork_session(
+                session_id=session, cwd=str(project_directory)
+            )
             await at.prompt(forked.session_id, "Make x 2")  # the script begins again
             assert [asked for asked, _, _ in at.editor.written] == [
                 session, forked.session_id,
@@ -268,15 +290,15 @@ def test_a_file_is_requested_by_the_path_that_the_editor_uses_for_its_folder(
 def test_a_symlink_inside_the_workspace_does_not_rename_a_requested_file(
     tmp_path: Path,
 ) -> None:
-    work, other = tmp_path / "work", tmp_path / "other"
-    work.mkdir()
+    project_directory, other = tmp_path / "work", tmp_path / "other"
+    project_directory.mkdir()
     other.mkdir()
-    (work / "link").symlink_to(other)
+    (project_directory / "link").symlink_to(other)
     (other / "a").write_text("x")
 
     async def check() -> None:
         at = Editor()
-        folders = [str(work), str(work / "link")]
+        folders = [str(project_directory), str(project_directory / "link")]
         buffers = EditorBuffers(cast("Client", at), writes=True, directories=folders)
         buffers.session = "s"
         await to_thread.run_sync(buffers.read, str(other / "a"))

@@ -46,7 +46,7 @@ def tool_call(name: str, /, **arguments: object) -> Call:
     return name, msgspec.json.encode(arguments).decode()
 
 
-class Household:
+class AgentFamily:
     """An agent of the library, with a home and a directory of its own."""
 
     def __init__(
@@ -159,8 +159,8 @@ class Tree:
         position = child.position if child else self.position
         trees = Worktrees(Path("/nonexistent"), {}, "/")
         children = Children(record, id_, self._child, self._find, trees, position)
-        house = self.tool_extensions(children, record, id_, child)
-        world = self._world(children, child, house)
+        family = self.tool_extensions(children, record, id_, child)
+        world = self._world(children, child, family)
         children.begin_turn(world)
         return await Session.open(record, lambda _: world, id_=id_)
 
@@ -189,8 +189,8 @@ class Tree:
     def _world(
         self, children: Children, child: ChildSpec | None, more: dict[str, object]
     ) -> World:
-        house = {"children": children, "orders": self.orders, "at_work": self.at_work}
-        house |= more
+        family = {"children": children, "orders": self.orders, "at_work": self.at_work}
+        family |= more
         tools: tuple[Tool, ...] = self.tools
         if child is not None:
             without = child.agent.without
@@ -202,7 +202,7 @@ class Tree:
             tools,
             POLICIES,
             (parse("book", "allow"),),
-            tool_dependencies=house,
+            tool_dependencies=family,
         )
         world = world_with(plain, background=children.background, **self.world)
         if child is None:

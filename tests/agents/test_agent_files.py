@@ -21,15 +21,15 @@ from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.tools.task import task
 from refold.values.tools import Effect
-from tests.skills.surrounded import Here
+from tests.skills.surrounded import SkillDirectories
 
 TOOLS = (*builtin(), task)
 KNOWN = {tool.name for tool in TOOLS}
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(Path(os.path.realpath(tmp_path)))
+def directories(tmp_path: Path) -> SkillDirectories:
+    return SkillDirectories(Path(os.path.realpath(tmp_path)))
 
 
 def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Path:
@@ -41,24 +41,26 @@ def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Pa
     return file
 
 
-def load_agents(here: Here, scope: SkillScope | None = None) -> Registry:
-    return registry(scope or here.around(), lambda: KNOWN)
+def load_agents(directories: SkillDirectories, scope: SkillScope | None = None) -> Registry:
+    return registry(scope or directories.around(), lambda: KNOWN)
 
 
-def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:
+def one(
+    directories: SkillDirectories, fields: str, body: str = "Do it."
+) -> tuple[Profile, tuple[str, ...]]:
     """The agent of a file with these fields, and the findings about it."""
-    write(here.project / ".refold/agents", "mine", fields, body)
-    agents = load_agents(here)
+    write(directories.project / ".refold/agents", "mine", fields, body)
+    agents = load_agents(directories)
     texts = tuple(
         p.removeprefix("the agent in .refold/agents/mine.md") for p in agents.problems
     )
     return replace(agents.find("mine"), where=""), texts
 
 
-def wrong(here: Here, fields: str) -> str:
+def wrong(directories: SkillDirectories, fields: str) -> str:
     """Why an agent with these fields is ignored."""
-    write(here.project / ".refold/agents", "mine", fields)
-    agents = load_agents(here)
+    write(directories.project / ".refold/agents", "mine", fields)
+    agents = load_agents(directories)
     assert agents.profiles == ()
     (text,) = agents.problems
     return text.removeprefix("the agent in .refold/agents/mine.md is ignored: ")
@@ -68,17 +70,19 @@ def names_of_tools(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
     return {tool.name for tool in tools_of(agent, tools).active}
 
 
-def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> None:
-    sub = here.project / "sub"
+def test_agents_are_found_in_all_agent_directories_nearest_first(
+    directories: SkillDirectories,
+) -> None:
+    sub = directories.project / "sub"
     places = [
         sub / ".refold/agents", sub / ".claude/agents",
-        here.project / ".refold/agents", here.project / ".claude/agents",
-        here.config / "agents", here.home / ".claude/agents",
+        directories.project / ".refold/agents", directories.project / ".claude/agents",
+        directories.config / "agents", directories.home / ".claude/agents",
     ]  # fmt: skip
     for number, folder in enumerate(places):
         write(folder, f"own-{number}")
 
-    agents = load_agents(here, here.around(sub))
+    agents = load_agents(directories, directories.around(sub))
 
     assert [(profile.name, profile.where) for profile in agents.profiles] == [
         ("own-0", ".refold/agents/own-0.md"),
@@ -91,33 +95,37 @@ def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> 
     assert agents.problems == ()
 
 
-def test_built_in_agents_come_first_and_are_always_present(here: Here) -> None:
-    write(here.config / "agents", "aardvark")
+def test_built_in_agents_come_first_and_are_always_present(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.config / "agents", "aardvark")
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert [profile.name for profile in agents.every()][:2] == ["main", "code"]
     assert agents.every()[-1].name == "aardvark"
     assert agents.find(" AardVark ", "child").name == "aardvark"
 
 
-def test_an_untrusted_project_has_no_agents(here: Here) -> None:
-    write(here.project / ".claude/agents", "mine")
-    write(here.home / ".claude/agents", "yours")
+def test_an_untrusted_project_has_no_agents(directories: SkillDirectories) -> None:
+    write(directories.project / ".claude/agents", "mine")
+    write(directories.home / ".claude/agents", "yours")
 
-    agents = load_agents(here, here.untrusting())
+    agents = load_agents(directories, directories.untrusting())
 
     assert [profile.name for profile in agents.profiles] == ["yours"]
-    assert trust_notice(here.untrusting()) == (
+    assert trust_notice(directories.untrusting()) == (
         ".claude/agents: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
     )
-    assert trust_notice(here.around()) == ""
+    assert trust_notice(directories.around()) == ""
 
 
-def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
+def test_an_agent_file_written_for_another_program_is_read(
+    directories: SkillDirectories,
+) -> None:
     write(
-        here.project / ".refold/agents",
+        directories.project / ".refold/agents",
         "any",
         "name: Code-Reviewer\n"
         "description: Use this agent after a change: it reads it.\\nSecond line.\n"
@@ -129,7 +137,7 @@ def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
         "You review.\n\nAlways.",
     )
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert agents.profiles == (
         Profile(
@@ -146,9 +154,9 @@ def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
     assert agents.problems == ()
 
 
-def test_every_field_of_an_agent_file_is_read(here: Here) -> None:
+def test_every_field_of_an_agent_file_is_read(directories: SkillDirectories) -> None:
     agent, texts = one(
-        here,
+        directories,
         "description: >\n  Folded\n  words.\n"
         "version: 3\nrole: judge\n"
         "tools: [read_file, 'mcp__*']\ndeferred: [apply_patch]\nwithout:\n- bash\n"
@@ -178,11 +186,11 @@ def test_every_field_of_an_agent_file_is_read(here: Here) -> None:
 
 
 def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
-    here: Here,
+    directories: SkillDirectories,
 ) -> None:
-    assert one(here, "")[0].tools == ("*",)
-    assert names_of_tools(one(here, "tools: []")[0]) == set()
-    assert names_of_tools(one(here, "tools:")[0]) == set()
+    assert one(directories, "")[0].tools == ("*",)
+    assert names_of_tools(one(directories, "tools: []")[0]) == set()
+    assert names_of_tools(one(directories, "tools:")[0]) == set()
 
 
 @pytest.mark.parametrize(
@@ -194,15 +202,17 @@ def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
     ],
 )  # fmt: skip
 def test_a_model_alias_in_an_agent_file_selects_a_role(
-    here: Here, line: str, role: str
+    directories: SkillDirectories, line: str, role: str
 ) -> None:
-    agent, texts = one(here, line)
+    agent, texts = one(directories, line)
 
     assert (agent.role, texts) == (role, ())
 
 
-def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(here: Here) -> None:
-    agent, texts = one(here, "model: openai/gpt-9")
+def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(
+    directories: SkillDirectories,
+) -> None:
+    agent, texts = one(directories, "model: openai/gpt-9")
 
     assert agent.role == "main"
     assert texts == (
@@ -211,8 +221,8 @@ def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(here: Here
     )
 
 
-def test_a_read_only_agent_gets_only_read_only_tools(here: Here) -> None:
-    agent, _ = one(here, "readonly: true\ntools: '*'")
+def test_a_read_only_agent_gets_only_read_only_tools(directories: SkillDirectories) -> None:
+    agent, _ = one(directories, "readonly: true\ntools: '*'")
 
     tools = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
 
@@ -222,24 +232,28 @@ def test_a_read_only_agent_gets_only_read_only_tools(here: Here) -> None:
     assert "task" not in names_of_tools(agent)  # another could do for it what it cannot
 
 
-def test_effects_in_an_agent_file_limit_the_agent(here: Here) -> None:
-    assert one(here, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
-    assert one(here, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
-    assert one(here, "")[0].effects == ALL_EFFECTS
+def test_effects_in_an_agent_file_limit_the_agent(directories: SkillDirectories) -> None:
+    assert one(directories, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
+    assert one(directories, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
+    assert one(directories, "")[0].effects == ALL_EFFECTS
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
-def test_an_agent_file_cannot_choose_a_more_permissive_mode(here: Here, mode: str) -> None:
-    agent, (text,) = one(here, f"permissionMode: {mode}")
+def test_an_agent_file_cannot_choose_a_more_permissive_mode(
+    directories: SkillDirectories, mode: str
+) -> None:
+    agent, (text,) = one(directories, f"permissionMode: {mode}")
 
     assert agent.mode == ""
     assert text.startswith(f": the mode {mode!r} is ignored: plan is the only one")
 
 
 def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
-    here: Here,
+    directories: SkillDirectories,
 ) -> None:
-    agent, texts = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
+    agent, texts = one(
+        directories, "tools: Read, Bash(git log:*, git show:*), Agent(explore)"
+    )
 
     assert (agent.tools, agent.ask) == (("read_file", "bash", "task"), ("bash", "task"))
     assert [text.split(" is used as")[0] for text in texts] == [
@@ -247,8 +261,10 @@ def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
     ]  # fmt: skip
 
 
-def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> None:
-    agent, _ = one(here, "disallowedTools: Write, Bash(rm *)")
+def test_disallowed_write_removes_every_tool_that_edits_files(
+    directories: SkillDirectories,
+) -> None:
+    agent, _ = one(directories, "disallowedTools: Write, Bash(rm *)")
 
     assert not names_of_tools(agent) & {
         "write_file",
@@ -258,15 +274,18 @@ def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> Non
     }
     assert "bash" in names_of_tools(agent)
     assert agent.deny == ("Bash(rm *)",)
-    assert names_of_tools(one(here, "without: apply_patch")[0]) >= {
+    assert names_of_tools(one(directories, "without: apply_patch")[0]) >= {
         "write_file",
         "edit_file",
     }
 
 
-def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(here: Here) -> None:
+def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(
+    directories: SkillDirectories,
+) -> None:
     agent, texts = one(
-        here, "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user"
+        directories,
+        "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user",
     )
 
     assert agent.tools == ("read_file", "raed_file")
@@ -302,9 +321,9 @@ def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(here: Here) 
     ],
 )  # fmt: skip
 def test_an_invalid_agent_definition_is_ignored_with_the_reason(
-    here: Here, fields: str, why: str
+    directories: SkillDirectories, fields: str, why: str
 ) -> None:
-    assert wrong(here, fields) == why
+    assert wrong(directories, fields) == why
 
 
 @pytest.mark.parametrize(
@@ -320,18 +339,20 @@ def test_an_invalid_agent_definition_is_ignored_with_the_reason(
     ],
 )
 def test_the_use_of_an_agent_is_written_as_a_word_or_a_list(
-    here: Here, written: str, use: str
+    directories: SkillDirectories, written: str, use: str
 ) -> None:
-    write(here.project / ".claude/agents", "mine", f"as: {written}")
+    write(directories.project / ".claude/agents", "mine", f"as: {written}")
 
-    assert load_agents(here).find("mine").use == use
+    assert load_agents(directories).find("mine").use == use
 
 
-def test_choosing_an_invalid_agent_fails_with_the_reason(here: Here) -> None:
-    write(here.project / ".claude/agents", "mine", "role: boss")
+def test_choosing_an_invalid_agent_fails_with_the_reason(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.project / ".claude/agents", "mine", "role: boss")
 
     with pytest.raises(BadInput) as error:
-        load_agents(here).find("mine", "main")
+        load_agents(directories).find("mine", "main")
 
     assert str(error.value).startswith(
         "there is no agent 'mine'. The agent in .claude/agents/mine.md is ignored: role "
@@ -340,21 +361,21 @@ def test_choosing_an_invalid_agent_fails_with_the_reason(here: Here) -> None:
 
 
 def test_files_that_are_not_agent_definitions_are_ignored_with_the_reason(
-    here: Here,
+    directories: SkillDirectories,
 ) -> None:
-    folder = here.project / ".claude/agents"
+    folder = directories.project / ".claude/agents"
     folder.mkdir(parents=True)
     (folder / "binary.md").write_bytes(b"---\nname: x\xff\n---\n")
     (folder / "zeros.md").write_bytes(b"---\ndescription: x\n---\n\0")
     (folder / "large.md").write_text("---\n" + "x" * MAX_FILE_BYTES)
     (folder / "plain.md").write_text("Just words.")
     (folder / "gone.md").symlink_to("nowhere")
-    (folder / "out.md").symlink_to(write(here.home, "elsewhere"))
+    (folder / "out.md").symlink_to(write(directories.home, "elsewhere"))
     os.mkfifo(folder / "pipe.md")
     (folder / "notes.txt").write_text("nothing of ours")
     (folder / "empty").mkdir()
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert agents.profiles == ()
     assert [
@@ -364,38 +385,44 @@ def test_files_that_are_not_agent_definitions_are_ignored_with_the_reason(
         "binary.md: line 2: this is not UTF-8 text",
         "gone.md: it is gone, or a link to nothing",
         "large.md: it is larger than 64 KiB",
-        f"out.md: it is a link that leads out, to {here.home}/elsewhere.md",
+        f"out.md: it is a link that leads out, to {directories.home}/elsewhere.md",
         "pipe.md: pipe.md is a device, pipe or socket, not a file to read or write",
         "plain.md: line 1: the file does not begin with a line ---",
         "zeros.md: it is not text: it contains zero bytes",
     ]
 
 
-def test_agent_files_of_the_user_may_be_links(here: Here) -> None:
-    elsewhere = write(here.home / "dotfiles", "mine")
-    (here.config / "agents").mkdir()
-    (here.config / "agents/mine.md").symlink_to(elsewhere)
+def test_agent_files_of_the_user_may_be_links(directories: SkillDirectories) -> None:
+    elsewhere = write(directories.home / "dotfiles", "mine")
+    (directories.config / "agents").mkdir()
+    (directories.config / "agents/mine.md").symlink_to(elsewhere)
 
-    assert load_agents(here).find("mine").where == "~/.config/refold/agents/mine.md"
+    assert load_agents(directories).find("mine").where == "~/.config/refold/agents/mine.md"
 
 
-def test_an_agent_directory_that_links_out_of_the_project_is_ignored(here: Here) -> None:
-    write(here.home / "others", "mine")
-    (here.project / ".refold").mkdir()
-    (here.project / ".refold/agents").symlink_to(here.home / "others")
+def test_an_agent_directory_that_links_out_of_the_project_is_ignored(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.home / "others", "mine")
+    (directories.project / ".refold").mkdir()
+    (directories.project / ".refold/agents").symlink_to(directories.home / "others")
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert agents.profiles == ()
     assert "it is a link that leads out of the project" in agents.problems[0]
 
 
-def test_of_two_agents_with_one_name_the_nearest_is_used(here: Here) -> None:
-    write(here.project / ".refold/agents", "mine", body="One.")
-    write(here.project / ".claude/agents", "MINE", body="Another.")
-    write(here.home / ".claude/agents", "mine", body="One.")  # the same again is not a loss
+def test_of_two_agents_with_one_name_the_nearest_is_used(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.project / ".refold/agents", "mine", body="One.")
+    write(directories.project / ".claude/agents", "MINE", body="Another.")
+    write(
+        directories.home / ".claude/agents", "mine", body="One."
+    )  # the same again is not a loss
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert [profile.prompt for profile in agents.profiles] == ["One."]
     assert agents.problems == (
@@ -404,8 +431,8 @@ def test_of_two_agents_with_one_name_the_nearest_is_used(here: Here) -> None:
     )
 
 
-def test_a_directory_can_define_an_agent(here: Here) -> None:
-    folder = here.project / ".refold/agents/digger"
+def test_a_directory_can_define_an_agent(directories: SkillDirectories) -> None:
+    folder = directories.project / ".refold/agents/digger"
     folder.mkdir(parents=True)
     (folder / "system_prompt.md").write_text("You dig.\n")
     (folder / "tools.yml").write_text("active: [read, grep]\ndeferred:\n  - bash\n")
@@ -414,7 +441,7 @@ def test_a_directory_can_define_an_agent(here: Here) -> None:
         "inject_memory: false\nadvertise_skills: true\n"
     )
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert agents.problems == ()
     assert agents.profiles == (
@@ -431,37 +458,41 @@ def test_a_directory_can_define_an_agent(here: Here) -> None:
     )
 
 
-def test_problem_in_an_agent_directory_names_the_file(here: Here) -> None:
-    folder = here.project / ".refold/agents/digger"
+def test_problem_in_an_agent_directory_names_the_file(
+    directories: SkillDirectories,
+) -> None:
+    folder = directories.project / ".refold/agents/digger"
     folder.mkdir(parents=True)
     (folder / "meta.yml").write_text("when_to_use: x\nas: [")
-    write(here.home, "elsewhere")
-    (here.project / ".refold/agents/linked").mkdir()
-    (here.project / ".refold/agents/linked/system_prompt.md").symlink_to(
-        here.home / "elsewhere.md"
+    write(directories.home, "elsewhere")
+    (directories.project / ".refold/agents/linked").mkdir()
+    (directories.project / ".refold/agents/linked/system_prompt.md").symlink_to(
+        directories.home / "elsewhere.md"
     )
 
-    assert [p.split(" is ignored: ")[1] for p in load_agents(here).problems] == [
+    assert [p.split(" is ignored: ")[1] for p in load_agents(directories).problems] == [
         "meta.yml, line 2: this is not YAML: expected the node content, but found "
         "'<stream end>'",
-        f"system_prompt.md: it is a link that leads out, to {here.home}/elsewhere.md",
+        f"system_prompt.md: it is a link that leads out, to {directories.home}/elsewhere.md",
     ]
 
 
-def test_invisible_characters_in_an_agent_file_are_removed(here: Here) -> None:
-    agent, _ = one(here, "description: Plain\u200b words.", "Do\u2067 it.")
+def test_invisible_characters_in_an_agent_file_are_removed(
+    directories: SkillDirectories,
+) -> None:
+    agent, _ = one(directories, "description: Plain\u200b words.", "Do\u2067 it.")
 
     assert (agent.description, agent.prompt) == ("Plain words.", "Do it.")
 
 
-def test_a_long_agent_description_is_truncated(here: Here) -> None:
-    agent, _ = one(here, f"description: {'word ' * 400}")
+def test_a_long_agent_description_is_truncated(directories: SkillDirectories) -> None:
+    agent, _ = one(directories, f"description: {'word ' * 400}")
 
     assert len(agent.description) <= 600
     assert agent.description.endswith("word …")
 
 
-def test_nested_yaml_aliases_are_refused_quickly(here: Here) -> None:
+def test_nested_yaml_aliases_are_refused_quickly(directories: SkillDirectories) -> None:
     lines = [
         "a: &a [x, x]",
         *(
@@ -469,16 +500,20 @@ def test_nested_yaml_aliases_are_refused_quickly(here: Here) -> None:
             for n in "bcdefghijklmnopqrstuvwx"
         ),
     ]
-    text = wrong(here, "\n".join((*lines, "tools: *x")))
+    text = wrong(directories, "\n".join((*lines, "tools: *x")))
 
     assert text == "tools must be a list of words"
 
 
-def test_at_most_100_agents_of_a_directory_are_read(here: Here) -> None:
+def test_at_most_100_agents_of_a_directory_are_read(directories: SkillDirectories) -> None:
     for number in range(MAX_FOLDER_AGENTS + 5):
-        write(here.config / "agents", f"a{number:03}", "role: boss" if number < 8 else "")
+        write(
+            directories.config / "agents",
+            f"a{number:03}",
+            "role: boss" if number < 8 else "",
+        )
 
-    agents = load_agents(here)
+    agents = load_agents(directories)
 
     assert len(agents.profiles) == MAX_FOLDER_AGENTS - 8
     assert len(agents.notices()) == 6

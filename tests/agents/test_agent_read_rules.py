@@ -10,7 +10,7 @@ import pytest
 
 from refold.journal.events.kinds import Ended
 from refold.testing.providers import Line
-from tests.agents.families import Call, Household, events, give, tool_call
+from tests.agents.families import AgentFamily, Call, events, give, tool_call
 from tests.place.walled import needs_bubblewrap
 
 SECRET = "TOPSECRET"
@@ -46,7 +46,7 @@ def write(root: Path, name: str, fields: str) -> None:
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def household(root: Path, calls: Sequence[Call], below: int, **more: Any) -> Household:
+def agent_family(root: Path, calls: Sequence[Call], below: int, **more: Any) -> AgentFamily:
     """The caller is `depth` levels below the agent `shy`, which the user talks to."""
     secret = root / "work" / "secrets" / "k.txt"
     secret.parent.mkdir(parents=True)
@@ -59,15 +59,15 @@ def household(root: Path, calls: Sequence[Call], below: int, **more: Any) -> Hou
     }
     scripts[f"task {below}" if below else ""] = [*work, "Done."]
     settings = {"agent": "shy", "memory": False, **more}
-    return Household(root, scripts, mode="bypass", settings=settings)
+    return AgentFamily(root, scripts, mode="bypass", settings=settings)
 
 
-def read_results(house: Household, below: int) -> list[str]:
+def read_results(family: AgentFamily, below: int) -> list[str]:
     """What the calls of that one came to."""
-    house.run("Go.")
-    (session,) = os.listdir(house.home / "sessions")
+    family.run("Go.")
+    (session,) = os.listdir(family.home / "sessions")
     address = "/".join(("root", *["child-1"] * below))
-    return [event.text for event in events(house.nodes(session)[address], Ended)]
+    return [event.text for event in events(family.nodes(session)[address], Ended)]
 
 
 @pytest.mark.parametrize("below", [0, 1, 2])
@@ -76,7 +76,7 @@ def test_no_tool_reads_files_that_the_rules_of_an_agent_deny(
 ) -> None:
     write(tmp_path, "shy", DENY)
 
-    texts = read_results(household(tmp_path, BY_TOOLS, below), below)
+    texts = read_results(agent_family(tmp_path, BY_TOOLS, below), below)
 
     assert len(texts) == len(BY_TOOLS)
     assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
@@ -89,7 +89,7 @@ def test_no_command_or_python_code_reads_files_that_the_rules_of_an_agent_deny(
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
 
-    texts = read_results(household(tmp_path, IN_WALLS, below), below)
+    texts = read_results(agent_family(tmp_path, IN_WALLS, below), below)
 
     assert not [text for text in texts if SECRET in text]
     assert len(texts) == len(IN_WALLS)
@@ -100,7 +100,7 @@ def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Pa
     needs_bubblewrap()
     write(tmp_path, "shy", 'deny: ["Read(plain.txt)"]')
     write(tmp_path, "code2", DENY)
-    household(tmp_path, (), 0)
+    agent_family(tmp_path, (), 0)
     scripts: dict[str, Sequence[Line]] = {
         "": [[give("task", "code2")], "Done."],
         "task": [
@@ -109,9 +109,9 @@ def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Pa
             "Done.",
         ],
     }
-    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+    family = AgentFamily(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = read_results(house, 1)
+    texts = read_results(family, 1)
 
     assert not [text for text in texts if SECRET in text or "PLAIN" in text]
 
@@ -121,15 +121,15 @@ def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
 ) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
-    household(tmp_path, (), 0)
+    agent_family(tmp_path, (), 0)
     code = f"```python\n{OPEN}\nprint(grep('TOP'))\n```"
     scripts: dict[str, Sequence[Line]] = {
         "": [[give("task", "rlm")], "Done."],
         "task": [code, "```python\nFINAL(1)\n```"],
     }
-    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+    family = AgentFamily(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = read_results(house, 1)
+    texts = read_results(family, 1)
 
     assert not [text for text in texts if SECRET in text]
     assert [text for text in texts if "PLAIN" in text]
@@ -141,7 +141,7 @@ def test_a_folder_with_a_denied_file_cannot_be_renamed(tmp_path: Path) -> None:
     rename = "python3 -c \"import os; os.rename('secr' + 'ets', 'others')\""
     calls = (tool_call("bash", command=rename), tool_call("read_file", path="others/k.txt"))
 
-    renamed, read = read_results(household(tmp_path, calls, 0), 0)
+    renamed, read = read_results(agent_family(tmp_path, calls, 0), 0)
 
     assert "busy" in renamed
     assert SECRET not in read
@@ -150,7 +150,7 @@ def test_a_folder_with_a_denied_file_cannot_be_renamed(tmp_path: Path) -> None:
 
 def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
-    household(tmp_path, (), 0)
+    agent_family(tmp_path, (), 0)
     work = tmp_path / "work"
     git = ("git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b")
     for order in (("init", "-q"), ("add", "plain.txt"), ("commit", "-q", "-m", "first")):
@@ -161,9 +161,9 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
         "": [[give("task", worktree=True)], "Done."],
         "task": [[read], [search], [tool_call("read_file", path="plain.txt")], "Done."],
     }
-    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+    family = AgentFamily(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = read_results(house, 1)
+    texts = read_results(family, 1)
 
     assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
     assert "PLAIN" in texts[2]
@@ -172,7 +172,7 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
 def test_an_agent_without_the_deny_rules_can_read_the_files(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
 
-    texts = read_results(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
+    texts = read_results(agent_family(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
 
     assert len(texts) == len(BY_TOOLS) + len(IN_WALLS)
     assert all(SECRET in text for text in texts)

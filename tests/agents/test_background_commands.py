@@ -27,7 +27,7 @@ from refold.values.display import Note, Output, Shown
 from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
 from refold.views.notices import warnings
-from tests.agents.families import Household, events, give, tool_call
+from tests.agents.families import AgentFamily, events, give, tool_call
 
 FIRST = "background-1"
 UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
@@ -55,9 +55,9 @@ def test_a_single_run_waits_for_a_command_that_wakes_the_agent(
     tmp_path: Path,
 ) -> None:
     build = call("background_run", command="sleep 0.1; echo built", notify=True)
-    house = Household(tmp_path, {"Go": [build, "I wait.", "Built."]}, mode="bypass")
+    family = AgentFamily(tmp_path, {"Go": [build, "I wait.", "Built."]}, mode="bypass")
 
-    assert house.run("Go").text == "Built."
+    assert family.run("Go").text == "Built."
 
 
 @asynccontextmanager
@@ -622,16 +622,16 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
     async def test() -> None:
         start = tool_call(START, command="sleep 98.4")
         wait = tool_call("bash", command="sleep 30")
-        house = Household(
+        family = AgentFamily(
             tmp_path,
             {"Go": [[give("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},
             mode="bypass",
         )
 
         def ends() -> list[BackgroundEnded]:
-            return events(house.nodes(session.id)["root/child-1"], BackgroundEnded)
+            return events(family.nodes(session.id)["root/child-1"], BackgroundEnded)
 
-        async with house.session() as session:
+        async with family.session() as session:
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run, "Go.")
                 while not running("sleep 98.4"):

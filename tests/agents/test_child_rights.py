@@ -95,7 +95,7 @@ RIGHTS = some.builds(
 )
 
 
-class Told(Recorder):
+class RightsRecorder(Recorder):
     """As much of a recorder as rights are read from."""
 
     def __init__(self, view: View) -> None:
@@ -117,7 +117,7 @@ def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     """The last of these, each a child of the one before."""
     above: ParentRights | None = None
     for item in rights[:-1]:
-        parent, record = world(item, above), Told(item.view)
+        parent, record = world(item, above), RightsRecorder(item.view)
         above = InheritedRights(record, parent, lambda _: lambda: None)
     return world(rights[-1], above), rights[-1].view, above
 
@@ -176,7 +176,7 @@ def test_no_subagent_changes_or_runs_anything_while_an_ancestor_plans(
 
 def test_plan_mode_of_a_parent_denies_edits_of_its_running_children() -> None:
     view = fold([Entry(1, ModeChanged("bypass"))])
-    record, parent = Told(view), world(Rights(()))
+    record, parent = RightsRecorder(view), world(Rights(()))
     above = InheritedRights(record, parent, lambda _: lambda: None)
     child = world(Rights([parse("edit_file", "allow")]), above)
     edit = on("edit_file", Effect.CHANGE, "src/a.py")

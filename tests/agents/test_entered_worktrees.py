@@ -10,7 +10,7 @@ from refold import Question
 from refold.errors import BadInput
 from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
 from refold.journal.events.kinds import Ended
-from tests.agents.families import Household, events, last_message, tool_call
+from tests.agents.families import AgentFamily, events, last_message, tool_call
 from tests.place.repositories import git
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ MAY = ("enter_worktree", "exit_worktree")
 ALLOWED = {"permissions.allow": [*MAY]}
 
 
-def _ends(house: Household, session: str) -> list[str]:
-    return [item.text for item in events(house.tree(session), Ended)]
+def _ends(family: AgentFamily, session: str) -> list[str]:
+    return [item.text for item in events(family.tree(session), Ended)]
 
 
 def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
@@ -32,15 +32,15 @@ def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
 ) -> None:
     where = tool_call("bash", command="pwd; git branch --show-current")
     tree = repository.parent / "work-paint"
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], [WRITE], [where], [KEEP], [where], "Done."]},
         mode="bypass",
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    root = house.tree(result.session_id)
+    root = family.tree(result.session_id)
     base = git(repository, "rev-parse", "HEAD").strip()
     (entered,) = events(root, WorktreeEntered)
     (left,) = events(root, WorktreeLeft)
@@ -48,7 +48,7 @@ def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
     assert left == WorktreeLeft(str(repository), str(tree), "kept", "refold/paint")
     assert (tree / "new.txt").read_text() == "new\n"
     assert not (repository / "new.txt").exists()
-    _, _, there, _, here = _ends(house, result.session_id)
+    _, _, there, _, here = _ends(family, result.session_id)
     assert (there, here) == (f"{tree}\nrefold/paint", f"{repository}\nmain")
 
 
@@ -66,7 +66,7 @@ def test_a_link_in_a_branch_cannot_lead_the_session_out_of_the_worktree(
     git(repository, "checkout", "-q", "main")
     (repository / way).mkdir(exist_ok=True)
     enter = tool_call("enter_worktree", name="paint", branch="bad")
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[enter], [WRITE], "Done."]},
         mode="accept-edits",
@@ -74,10 +74,10 @@ def test_a_link_in_a_branch_cannot_lead_the_session_out_of_the_worktree(
         directory=repository / way,
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    assert "leads out of the working tree" in _ends(house, result.session_id)[0]
-    assert not events(house.tree(result.session_id), WorktreeEntered)
+    assert "leads out of the working tree" in _ends(family, result.session_id)[0]
+    assert not events(family.tree(result.session_id), WorktreeEntered)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -96,7 +96,7 @@ def test_a_root_that_is_a_link_in_the_worktree_gives_no_access_to_its_target(
     (repository / "lib").mkdir(exist_ok=True)
     enter = tool_call("enter_worktree", name="paint", branch="bad")
     write = tool_call("write_file", path=str(elsewhere / "new.txt"), content="x")
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[enter], [write], "Done."]},
         mode="accept-edits",
@@ -105,13 +105,13 @@ def test_a_root_that_is_a_link_in_the_worktree_gives_no_access_to_its_target(
     )
 
     async def test() -> str:
-        async with house.agent.session() as session:
+        async with family.agent.session() as session:
             await session.set_directory(str(repository / "sub"), (str(repository / "lib"),))
             return (await session.run("Go.")).session_id
 
     session = anyio.run(test)
 
-    assert events(house.tree(session), WorktreeEntered)
+    assert events(family.tree(session), WorktreeEntered)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -119,19 +119,19 @@ def test_entering_from_a_subfolder_limits_the_session_to_that_subfolder(
     tmp_path: Path, repository: Path
 ) -> None:
     above = tool_call("write_file", path="../above.txt", content="x")
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], [WRITE], [above], "Done."]},
         directory=repository / "sub",
         settings=ALLOWED,
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
     tree = repository.parent / "work-paint"
     assert (tree / "sub" / "new.txt").exists()
     assert not (tree / "above.txt").exists()
-    assert "outside the workspace" in _ends(house, result.session_id)[-1]
+    assert "outside the workspace" in _ends(family, result.session_id)[-1]
 
 
 def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
@@ -143,7 +143,7 @@ def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
     )
     secret = tool_call("write_file", path="sub/b.txt", content="no")
     by_tool = tool_call("write_file", path=hook, content="no")
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], [secret], [by_tool], [by_command], "Done."]},
         settings={
@@ -154,9 +154,9 @@ def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
     (repository / ".git" / "hooks" / "post-commit").unlink(missing_ok=True)
     config = (repository / ".git" / "config").read_text()
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    _, denied, protected, _ = _ends(house, result.session_id)
+    _, denied, protected, _ = _ends(family, result.session_id)
     assert "Refused" in denied
     assert "Refused" in protected
     assert not Path(hook).exists()
@@ -166,9 +166,9 @@ def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
 def test_a_clean_worktree_is_removed_with_its_branch_without_asking(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {"Go": [[ENTER], [REMOVE], "Done."]}, settings=ALLOWED)
+    family = AgentFamily(tmp_path, {"Go": [[ENTER], [REMOVE], "Done."]}, settings=ALLOWED)
 
-    house.run("Go.")
+    family.run("Go.")
 
     assert not (repository.parent / "work-paint").exists()
     assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
@@ -177,13 +177,15 @@ def test_a_clean_worktree_is_removed_with_its_branch_without_asking(
 def test_a_worktree_with_uncommitted_work_is_not_removed_without_a_user(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]}, mode="bypass")
+    family = AgentFamily(
+        tmp_path, {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]}, mode="bypass"
+    )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
     tree = repository.parent / "work-paint"
     assert (tree / "new.txt").exists()
-    assert _ends(house, result.session_id)[-1] == (
+    assert _ends(family, result.session_id)[-1] == (
         f"Not removed: {tree} has 1 file that is not committed. There is no user to "
         "ask in this session. Commit the work, or call exit_worktree with keep."
     )
@@ -199,14 +201,14 @@ def test_removing_uncommitted_work_asks_the_user_in_every_mode(
         texts.extend(ask.question for ask in question.asks)
         return [answer]
 
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]},
         mode="bypass",
         approve=decide,
     )
 
-    house.run("Go.")
+    family.run("Go.")
 
     tree = repository.parent / "work-paint"
     assert texts == [
@@ -222,16 +224,16 @@ def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
         "bash",
         command="git add . && git commit -qm more && echo ok",
     )
-    house = Household(
+    family = AgentFamily(
         tmp_path, {"Go": [[ENTER], [WRITE], [commit], [REMOVE], "Ok."]}, mode="bypass"
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
     tree = repository.parent / "work-paint"
     assert not tree.exists()
     assert git(repository, "show", "refold/paint:new.txt") == "new\n"
-    assert _ends(house, result.session_id)[-1] == (
+    assert _ends(family, result.session_id)[-1] == (
         f"The session works in {repository} again: the worktree {tree} is removed; its work "
         "is on the branch refold/paint."
     )
@@ -244,23 +246,25 @@ def test_a_worktree_with_a_commit_on_no_branch_is_not_removed(
         "bash",
         command="git checkout -q --detach && git commit -qm x --allow-empty && echo ok",
     )
-    house = Household(tmp_path, {"Go": [[ENTER], [stray], [REMOVE], "Ok."]}, mode="bypass")
+    family = AgentFamily(
+        tmp_path, {"Go": [[ENTER], [stray], [REMOVE], "Ok."]}, mode="bypass"
+    )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
     assert (repository.parent / "work-paint").exists()
-    assert "1 commit that is on no branch" in _ends(house, result.session_id)[-1]
+    assert "1 commit that is on no branch" in _ends(family, result.session_id)[-1]
 
 
 def test_enter_worktree_must_be_the_only_call_of_an_answer(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {"Go": [[ENTER, WRITE], "Done."]}, mode="bypass")
+    family = AgentFamily(tmp_path, {"Go": [[ENTER, WRITE], "Done."]}, mode="bypass")
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
     assert "Other calls of this answer are not done yet: call it alone." in _ends(
-        house, result.session_id
+        family, result.session_id
     )
     assert (repository / "new.txt").exists()
 
@@ -271,11 +275,11 @@ def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_refused(
     git(repository, "branch", "topic/one")
     enter = tool_call("enter_worktree", branch="topic/one")
     none = tool_call("enter_worktree", branch="topic/two")
-    house = Household(tmp_path, {"Go": [[none], [enter], "Done."]}, settings=ALLOWED)
+    family = AgentFamily(tmp_path, {"Go": [[none], [enter], "Done."]}, settings=ALLOWED)
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    first, _ = _ends(house, result.session_id)
+    first, _ = _ends(family, result.session_id)
     assert first == f"There is no branch 'topic/two' in {repository}."
     tree = repository.parent / "work-topic-one"
     assert git(tree, "branch", "--show-current") == "topic/one\n"
@@ -285,15 +289,15 @@ def test_a_resumed_session_returns_to_its_worktree_unless_it_was_deleted(
     tmp_path: Path, repository: Path
 ) -> None:
     tree = repository.parent / "work-paint"
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], "There.", [WRITE], "Ok.", [WRITE], "Ok."]},
         settings={"permissions.allow": [*MAY, "write_file"]},
     )
-    id_ = house.run("Go.").session_id
+    id_ = family.run("Go.").session_id
 
     async def again(text: str) -> None:
-        async with house.session(id_) as session:
+        async with family.session(id_) as session:
             await session.run(text)
 
     anyio.run(again, "Again.")
@@ -303,20 +307,20 @@ def test_a_resumed_session_returns_to_its_worktree_unless_it_was_deleted(
     anyio.run(again, "More.")
 
     assert (repository / "new.txt").exists()
-    (left,) = events(house.tree(id_), WorktreeLeft)
+    (left,) = events(family.tree(id_), WorktreeLeft)
     assert left == WorktreeLeft(str(repository), str(tree), "gone")
 
 
 def test_rewind_restores_files_of_the_worktree(tmp_path: Path, repository: Path) -> None:
     tree = repository.parent / "work-paint"
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ENTER], "There.", [WRITE], "Ok."]},
         settings={"permissions.allow": [*MAY, "write_file"]},
     )
 
     async def main() -> None:
-        async with house.session() as session:
+        async with family.session() as session:
             await session.run("Go.")
             await session.run("Write.")
             assert (tree / "new.txt").exists()
@@ -330,11 +334,11 @@ def test_rewind_restores_files_of_the_worktree(tmp_path: Path, repository: Path)
 def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {"Go": [[WRITE], "Ok."]})
+    family = AgentFamily(tmp_path, {"Go": [[WRITE], "Ok."]})
     tree = repository.parent / "work-paint"
 
     async def main() -> None:
-        async with house.session() as session:
+        async with family.session() as session:
             worktree = session.workspace.worktree
             await worktree.enter_now("paint")
             await session.run("Go.")
@@ -354,10 +358,10 @@ def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
 
 def test_subagents_have_no_enter_worktree_tool(tmp_path: Path, repository: Path) -> None:
     task = tool_call("task", prompt="Work", agent="code")
-    house = Household(
+    family = AgentFamily(
         tmp_path, {"Go": [[task], "Done."], "Work": [[ENTER], "ok"]}, mode="bypass"
     )
 
-    house.run("Go.")
+    family.run("Go.")
 
-    assert "There is no tool 'enter_worktree'" in last_message(house.cast, "Work")
+    assert "There is no tool 'enter_worktree'" in last_message(family.cast, "Work")

@@ -15,7 +15,7 @@ from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node, walk
 from refold.testing.providers import Line
-from tests.agents.families import Call, Household, events, tool_call
+from tests.agents.families import AgentFamily, Call, events, tool_call
 
 NAMES = ("ann", "bob", "cy")
 
@@ -50,13 +50,13 @@ def team(names: Sequence[str] = NAMES) -> dict[str, Sequence[Line]]:
 
 
 def test_a_team_of_three_writes_its_files_within_one_budget(tmp_path: Path) -> None:
-    house = Household(tmp_path, team(), settings={"subagents.teams": True})
+    family = AgentFamily(tmp_path, team(), settings={"subagents.teams": True})
 
-    result = house.run("Go")
+    result = family.run("Go")
 
-    files = {file.name: file.read_text() for file in house.directory.glob("*.txt")}
+    files = {file.name: file.read_text() for file in family.directory.glob("*.txt")}
     assert files == {f"{name}.txt": f"by {name}\n" for name in NAMES}
-    nodes = house.nodes(result.session_id)
+    nodes = family.nodes(result.session_id)
     ends = events(nodes["root"], ChildEnded)
     assert [end.status for end in ends] == ["done"] * 3
     below = [
@@ -68,12 +68,12 @@ def test_a_team_of_three_writes_its_files_within_one_budget(tmp_path: Path) -> N
 
 
 def test_without_the_teams_setting_no_teammate_starts(tmp_path: Path) -> None:
-    house = Household(tmp_path, {"Go": [[spawn("ann")], "Alone then."]})
+    family = AgentFamily(tmp_path, {"Go": [[spawn("ann")], "Alone then."]})
 
-    result = house.run("Go")
+    result = family.run("Go")
 
     assert result.text == "Alone then."
-    assert list(house.nodes(result.session_id)) == ["root"]
+    assert list(family.nodes(result.session_id)) == ["root"]
 
 
 def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
         "Go": [[start("explore")], "I wait.", "Ok."],
         "You are ann": [[tool_call("idle")]],
     }
-    house = Household(tmp_path, cast, settings={"subagents.teams": True})
+    family = AgentFamily(tmp_path, cast, settings={"subagents.teams": True})
 
-    house.run("Go")
+    family.run("Go")
 
-    tools = {tool.name for tool in house.cast.of("You are ann")[0].tools}
+    tools = {tool.name for tool in family.cast.of("You are ann")[0].tools}
     assert {"idle", "send_message", "read_inbox", "task_claim", "tree"} <= tools
-    lead = {tool.name for tool in house.cast.of("Go")[0].tools}
+    lead = {tool.name for tool in family.cast.of("Go")[0].tools}
     assert "spawn_teammate" in lead
     assert "idle" not in lead
 
@@ -102,11 +102,11 @@ def test_an_idle_teammate_stays_until_a_command_that_wakes_it_exits(tmp_path: Pa
         "Go": [[start("code")], "I wait.", "Ok."],
         "You are ann": [[build], [tool_call("idle")], "It is built."],
     }
-    house = Household(tmp_path, cast, settings={"subagents.teams": True}, mode="bypass")
+    family = AgentFamily(tmp_path, cast, settings={"subagents.teams": True}, mode="bypass")
 
-    session = house.run("Go").session_id
+    session = family.run("Go").session_id
 
-    (end,) = events(house.nodes(session)["root"], ChildEnded)
+    (end,) = events(family.nodes(session)["root"], ChildEnded)
     assert (end.status, end.text) == ("done", "It is built.")
 
 

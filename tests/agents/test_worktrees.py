@@ -13,7 +13,7 @@ from refold.agents.named_worktrees import make_tree
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
-from tests.agents.families import Household, events, give, last_message, tool_call
+from tests.agents.families import AgentFamily, events, give, last_message, tool_call
 from tests.place.repositories import git
 
 WRITE = tool_call("write_file", path="new.txt", content="new\n")
@@ -25,16 +25,16 @@ def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
 ) -> None:
     (repository / "a.txt").write_text("changed and not committed\n")
     read = tool_call("read_file", path="a.txt")
-    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[read], "Looked."]})
+    family = AgentFamily(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[read], "Looked."]})
     before = git(repository, "status", "--porcelain")
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    (end,) = events(house.tree(result.session_id), ChildEnded)
-    (born,) = events(house.tree(result.session_id), ChildBorn)
-    assert "1\tone" in last_message(house.cast, "Work").replace(" ", "")
+    (end,) = events(family.tree(result.session_id), ChildEnded)
+    (born,) = events(family.tree(result.session_id), ChildBorn)
+    assert "1\tone" in last_message(family.cast, "Work").replace(" ", "")
     assert (end.branch, end.directory) == ("", "")
-    assert last_message(house.cast, "Go") == (
+    assert last_message(family.cast, "Go") == (
         "child-1 is done.\n\nLooked.\n\n(Its working tree began at commit "
         f"{born.base[:12]}. What is not committed here was not in it.)"
     )
@@ -47,19 +47,19 @@ def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
 def test_a_changed_worktree_is_kept_and_its_path_reported_to_the_parent(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[WRITE], "Made."]})
+    family = AgentFamily(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[WRITE], "Made."]})
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    root = house.tree(result.session_id)
+    root = family.tree(result.session_id)
     (end,) = events(root, ChildEnded)
     assert end.branch == f"refold/{result.session_id}-child-1"
     assert (Path(end.directory) / "new.txt").read_text() == "new\n"
-    assert Path(end.directory).is_relative_to(house.home / "worktrees")
+    assert Path(end.directory).is_relative_to(family.home / "worktrees")
     assert not (repository / "new.txt").exists()
     assert (
         f"It changed files in {end.directory}, on the branch {end.branch}."
-        in last_message(house.cast, "Go")
+        in last_message(family.cast, "Go")
     )
     assert result.files == {}
 
@@ -67,7 +67,7 @@ def test_a_changed_worktree_is_kept_and_its_path_reported_to_the_parent(
 def test_a_subagent_works_in_the_same_subfolder_of_its_worktree_as_its_parent(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {
             "Go": [[ALONE], "Done."],
@@ -77,20 +77,20 @@ def test_a_subagent_works_in_the_same_subfolder_of_its_worktree_as_its_parent(
         mode="bypass",
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    (end,) = events(house.tree(result.session_id), ChildEnded)
+    (end,) = events(family.tree(result.session_id), ChildEnded)
     assert (Path(end.directory) / "sub" / "new.txt").exists()
-    assert "two" in last_message(house.cast, "Work")
+    assert "two" in last_message(family.cast, "Work")
 
 
 def test_a_subagent_in_a_worktree_cannot_write_to_the_directory_of_its_parent(
     tmp_path: Path, repository: Path
 ) -> None:
     outside = tool_call("write_file", path=str(repository / "a.txt"), content="mine\n")
-    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[outside], "ok"]})
+    family = AgentFamily(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[outside], "ok"]})
 
-    house.run("Go.")
+    family.run("Go.")
 
     assert (repository / "a.txt").read_text() == "one\n"
 
@@ -98,50 +98,50 @@ def test_a_subagent_in_a_worktree_cannot_write_to_the_directory_of_its_parent(
 def test_a_question_of_a_subagent_in_a_worktree_offers_no_lasting_approval(
     tmp_path: Path, repository: Path
 ) -> None:
-    async def yes(question: Question) -> bool:
+    async def answer_yes(question: Question) -> bool:
         return True
 
-    house = Household(
+    family = AgentFamily(
         tmp_path,
         {"Go": [[ALONE], "Done."], "Work": [[WRITE], "ok"]},
         mode="default",
-        approve=yes,
+        approve=answer_yes,
     )
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    (asks,) = events(house.tree(result.session_id), ChildAsked)
+    (asks,) = events(family.tree(result.session_id), ChildAsked)
     assert asks.once
 
 
 def test_a_subagent_of_a_subagent_works_in_the_same_worktree(
     tmp_path: Path, repository: Path
 ) -> None:
-    house = Household(tmp_path, {
+    family = AgentFamily(tmp_path, {
         "Go": [[ALONE], "Done."],
         "Work": [[give("Deep", "code")], "ok"],
         "Deep": [[WRITE], "ok"],
     })  # fmt: skip
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    (end,) = events(house.tree(result.session_id), ChildEnded)
+    (end,) = events(family.tree(result.session_id), ChildEnded)
     assert (Path(end.directory) / "new.txt").exists()
 
 
 def test_a_worktree_without_a_repository_or_commit_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
-    house = Household(tmp_path, {"Go": [[ALONE], "Hm."]})
+    family = AgentFamily(tmp_path, {"Go": [[ALONE], "Hm."]})
 
-    result = house.run("Go.")
+    result = family.run("Go.")
 
-    assert "is not a git repository" in last_message(house.cast, "Go")
-    assert "You can call task without worktree." in last_message(house.cast, "Go")
-    assert events(house.tree(result.session_id), ChildBorn) == []
-    git(house.directory, "init", "-q")
-    house.run("Go.")
-    assert "has no commit to begin at" in last_message(house.cast, "Go")
+    assert "is not a git repository" in last_message(family.cast, "Go")
+    assert "You can call task without worktree." in last_message(family.cast, "Go")
+    assert events(family.tree(result.session_id), ChildBorn) == []
+    git(family.directory, "init", "-q")
+    family.run("Go.")
+    assert "has no commit to begin at" in last_message(family.cast, "Go")
 
 
 def test_hooks_and_filters_of_a_repository_are_not_run(

@@ -12,14 +12,14 @@ STREAMLESS = lesson(3).solution()
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def write_program(here: Path, text: str) -> Path:
+def write_program(directory: Path, text: str) -> Path:
     main(["learn", "1"])
-    program = here / "refold-course" / "agent.py"
+    program = directory / "refold-course" / "agent.py"
     program.write_text(text)
     return program
 
@@ -36,9 +36,9 @@ def test_the_list_names_all_lessons_and_the_next_one(
 
 
 def test_the_list_as_json_has_what_is_done(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_program(here, lesson(1).solution())
+    write_program(directory, lesson(1).solution())
     main(["learn", "check", "1"])
     capsys.readouterr()
 
@@ -49,24 +49,26 @@ def test_the_list_as_json_has_what_is_done(
 
 
 def test_a_lesson_is_printed_and_its_program_begun(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["learn", "4"]) == 0
 
     assert capsys.readouterr().out.startswith("# 4 Stream\n")
-    assert (here / "refold-course/agent.py").read_text() == STREAMLESS
+    assert (directory / "refold-course/agent.py").read_text() == STREAMLESS
 
 
-def test_reading_a_lesson_leaves_an_existing_program_alone(here: Path) -> None:
-    program = write_program(here, "print('mine')\n")
+def test_reading_a_lesson_leaves_an_existing_program_alone(directory: Path) -> None:
+    program = write_program(directory, "print('mine')\n")
 
     main(["learn", "7"])
 
     assert program.read_text() == "print('mine')\n"
 
 
-def test_a_run_draws_what_was_sent(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_program(here, lesson(2).solution())
+def test_a_run_draws_what_was_sent(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_program(directory, lesson(2).solution())
 
     assert main(["learn", "run", "2"]) == 0
 
@@ -78,24 +80,26 @@ def test_a_run_draws_what_was_sent(here: Path, capfd: pytest.CaptureFixture[str]
     assert len(widths) == 1
 
 
-def test_a_run_takes_other_words(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_program(here, lesson(1).solution())
+def test_a_run_takes_other_words(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_program(directory, lesson(1).solution())
 
     main(["learn", "run", "1", "Who", "are", "you?"])
 
     assert "● you: Who are you?" in capfd.readouterr().out
 
 
-def test_a_failing_program_is_a_failing_run(here: Path) -> None:
-    write_program(here, "raise SystemExit(3)")
+def test_a_failing_program_is_a_failing_run(directory: Path) -> None:
+    write_program(directory, "raise SystemExit(3)")
 
     assert main(["learn", "run", "1"]) == 1
 
 
 def test_a_check_gives_three_hints_one_after_the_other_and_stays_with_the_last(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_program(here, STREAMLESS)
+    write_program(directory, STREAMLESS)
     hints = list[str]()
     for _ in range(4):
         capsys.readouterr()
@@ -112,9 +116,9 @@ def test_a_check_gives_three_hints_one_after_the_other_and_stays_with_the_last(
 
 
 def test_another_problem_begins_with_its_first_hint(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = write_program(here, STREAMLESS)
+    program = write_program(directory, STREAMLESS)
     main(["learn", "check", "4"])
     main(["learn", "check", "4"])
     program.write_text(lesson(4).solution().replace(", flush=True", ""))
@@ -126,9 +130,9 @@ def test_another_problem_begins_with_its_first_hint(
 
 
 def test_a_passed_check_is_remembered_and_names_the_next_lesson(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_program(here, lesson(1).solution())
+    write_program(directory, lesson(1).solution())
 
     assert main(["learn", "check", "1"]) == 0
 
@@ -137,8 +141,8 @@ def test_a_passed_check_is_remembered_and_names_the_next_lesson(
     assert "✓  1  Call a model" in capsys.readouterr().out
 
 
-def test_a_check_leaves_the_files_of_the_reader_alone(here: Path) -> None:
-    program = write_program(here, lesson(3).solution())
+def test_a_check_leaves_the_files_of_the_reader_alone(directory: Path) -> None:
+    program = write_program(directory, lesson(3).solution())
     notes = program.parent / "notes.txt"
     notes.write_text("mine")
 
@@ -153,9 +157,9 @@ def test_a_check_leaves_the_files_of_the_reader_alone(here: Path) -> None:
 
 
 def test_starting_over_keeps_the_old_program(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = write_program(here, "print('mine')\n")
+    program = write_program(directory, "print('mine')\n")
     (program.parent / "journal.jsonl").write_text("{}\n")
 
     assert main(["learn", "reset", "3"]) == 0
@@ -166,14 +170,14 @@ def test_starting_over_keeps_the_old_program(
 
 
 def test_inside_the_folder_of_the_course_no_second_one_is_made(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_program(here, lesson(1).solution())
-    monkeypatch.chdir(here / "refold-course")
+    write_program(directory, lesson(1).solution())
+    monkeypatch.chdir(directory / "refold-course")
 
     assert main(["learn", "check", "1"]) == 0
 
-    assert not (here / "refold-course/refold-course").exists()
+    assert not (directory / "refold-course/refold-course").exists()
 
 
 @pytest.mark.parametrize(
@@ -194,9 +198,9 @@ def test_a_wrong_word_gets_one_clear_error(
 
 
 def test_progress_that_cannot_be_read_is_an_error_that_names_the_file(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = write_program(here, "")
+    program = write_program(directory, "")
     (program.parent / ".progress.json").write_text("[")
 
     assert main(["learn"]) == 1
@@ -205,9 +209,9 @@ def test_progress_that_cannot_be_read_is_an_error_that_names_the_file(
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "refold-course").write_text("in the way")
+    (directory / "refold-course").write_text("in the way")
 
     assert main(["learn", "1"]) == 1
 

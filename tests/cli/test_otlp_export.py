@@ -26,7 +26,14 @@ from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.values.usage import Usage
 from refold.views.traces import TraceSpan, traces
 from tests.cli.running import LONG, refold, script
-from tests.views.planted import HOSTILE, answer, at_home, family, plant, start_events
+from tests.views.planted import (
+    HOSTILE,
+    answer,
+    at_home,
+    family,
+    start_events,
+    write_journal,
+)
 
 ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
@@ -291,7 +298,7 @@ def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
     )
     json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
     family(at_home())
-    plant(
+    write_journal(
         at_home("hostile"),
         [*start_events(HOSTILE), ModelAsked(), answer(usage=Usage(2**70))],
         began=1e300,

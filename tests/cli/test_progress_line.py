@@ -25,13 +25,13 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
     monkeypatch.setattr(sys, "stderr", err)
     printer = Printer(err, TerminalCapabilities(False, moves=True, width=lambda: 80))
 
-    async def work() -> None:
+    async def scenario() -> None:
         with ProgressLine(printer).below_messages():
             printer.show_status(line("1.0 s · working"))
             print_error("overloaded")
             printer.show_status(line("2.0 s · working"))
 
-    anyio.run(work)
+    anyio.run(scenario)
 
     assert err.getvalue() == (
         f"{ERASE_LINE}1.0 s · working{ERASE_LINE}refold: overloaded\n{ERASE_LINE}2.0 s · working{ERASE_LINE}"

@@ -15,7 +15,7 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -48,68 +48,73 @@ def list_quarantine(capfd: Said) -> list[dict[str, Any]]:
 
 
 def test_quarantined_files_are_listed_with_origin_time_and_size(
-    work: Path, capfd: Said
+    project_directory: Path, capfd: Said
 ) -> None:
     assert run_quarantine(capfd, "list") == (0, "", "the quarantine is empty\n")
-    quarantine(work / ".envrc")
-    name = quarantine(work / ".vscode", "")
+    quarantine(project_directory / ".envrc")
+    name = quarantine(project_directory / ".vscode", "")
 
     assert [(row["path"], row["size"], row["kind"]) for row in list_quarantine(capfd)] == [
-        (str(work / ".vscode"), 5, "directory"),
-        (str(work / ".envrc"), 11, "file"),
+        (str(project_directory / ".vscode"), 5, "directory"),
+        (str(project_directory / ".envrc"), 11, "file"),
     ]
     _, out, _ = run_quarantine(capfd, "list")
     first, _ = out.splitlines()
     assert first.split()[0] == f"{name}/"
-    assert first.endswith(f"from {work / '.vscode'}")
+    assert first.endswith(f"from {project_directory / '.vscode'}")
 
 
 @pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
 def test_a_quarantined_file_is_restored_to_its_path_or_another(
-    work: Path, capfd: Said, content: str
+    project_directory: Path, capfd: Said, content: str
 ) -> None:
-    first, second = quarantine(work / "thing", content), quarantine(work / "thing", content)
+    first, second = (
+        quarantine(project_directory / "thing", content),
+        quarantine(project_directory / "thing", content),
+    )
 
     as_listed = first if content else f"{first}/"
     assert run_quarantine(capfd, "restore", as_listed)[0] == 0
     assert run_quarantine(capfd, "restore", second[:8], "--to", "other")[0] == 0
 
-    for place in (work / "thing", work / "other"):
+    for place in (project_directory / "thing", project_directory / "other"):
         assert (place / "inside/file").exists() if not content else place.read_text()
     assert list_quarantine(capfd) == []
-    assert list((work.parent / "home/quarantine/.from").iterdir()) == []
+    assert list((project_directory.parent / "home/quarantine/.from").iterdir()) == []
 
 
 @pytest.mark.parametrize("there", ["file", "directory", "dangling link"])
 @pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
 def test_quarantine_restore_refuses_to_replace_an_existing_path(
-    work: Path, capfd: Said, content: str, there: str
+    project_directory: Path, capfd: Said, content: str, there: str
 ) -> None:
-    name = quarantine(work / "thing", content)
+    name = quarantine(project_directory / "thing", content)
     if there == "file":
-        (work / "thing").write_text("mine")
+        (project_directory / "thing").write_text("mine")
     elif there == "directory":
-        (work / "thing").mkdir()
+        (project_directory / "thing").mkdir()
     else:
-        (work / "thing").symlink_to("/nowhere")
-    before = (work / "thing").lstat().st_ino
+        (project_directory / "thing").symlink_to("/nowhere")
+    before = (project_directory / "thing").lstat().st_ino
 
     code, _, err = run_quarantine(capfd, "restore", name)
 
     assert (code, err) == (
         1,
-        f"refold: {work}/thing already exists: choose another place with --to PATH\n",
+        f"refold: {project_directory}/thing already exists: choose another place with --to PATH\n",
     )
-    assert (work / "thing").lstat().st_ino == before
+    assert (project_directory / "thing").lstat().st_ino == before
     assert len(list_quarantine(capfd)) == 1
 
 
-def test_quarantine_restore_does_not_follow_symlinks(work: Path, capfd: Said) -> None:
-    (work / "sub").mkdir()
-    name = quarantine(work / "sub/thing")
-    (work / "sub").rmdir()
-    (work.parent / "outside").mkdir()
-    (work / "sub").symlink_to(work.parent / "outside")
+def test_quarantine_restore_does_not_follow_symlinks(
+    project_directory: Path, capfd: Said
+) -> None:
+    (project_directory / "sub").mkdir()
+    name = quarantine(project_directory / "sub/thing")
+    (project_directory / "sub").rmdir()
+    (project_directory.parent / "outside").mkdir()
+    (project_directory / "sub").symlink_to(project_directory.parent / "outside")
 
     back, elsewhere = (
         run_quarantine(capfd, "restore", name),
@@ -118,29 +123,29 @@ def test_quarantine_restore_does_not_follow_symlinks(work: Path, capfd: Said) ->
 
     assert (back[0], elsewhere[0]) == (1, 1)
     assert "links are not followed" in back[2]
-    assert list((work.parent / "outside").iterdir()) == []
+    assert list((project_directory.parent / "outside").iterdir()) == []
 
 
 def test_delete_removes_a_quarantined_directory_and_no_target_of_its_links(
-    work: Path, capfd: Said
+    project_directory: Path, capfd: Said
 ) -> None:
-    (work / "mine").write_text("mine")
-    (work / ".vscode").mkdir()
-    (work / ".vscode/link").symlink_to(work)
-    name = quarantine(work / ".vscode", "")
+    (project_directory / "mine").write_text("mine")
+    (project_directory / ".vscode").mkdir()
+    (project_directory / ".vscode/link").symlink_to(project_directory)
+    name = quarantine(project_directory / ".vscode", "")
 
     assert run_quarantine(capfd, "delete", "--yes", name)[0] == 0
 
     assert list_quarantine(capfd) == []
-    assert (work / "mine").read_text() == "mine"
+    assert (project_directory / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "../home", ".from", "/", "x"])
 def test_quarantine_refuses_an_unknown_or_ambiguous_name(
-    work: Path, capfd: Said, name: str
+    project_directory: Path, capfd: Said, name: str
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])
-    quarantine(work / "thing")
+    quarantine(project_directory / "thing")
     for mark in ("x1", "x2"):
         (home / "quarantine" / mark).write_text("x")
 
@@ -151,7 +156,7 @@ def test_quarantine_refuses_an_unknown_or_ambiguous_name(
 
 
 def test_a_quarantined_file_of_unknown_origin_needs_a_target(
-    work: Path, capfd: Said
+    project_directory: Path, capfd: Said
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     (home / "quarantine").mkdir(parents=True)
@@ -161,4 +166,4 @@ def test_a_quarantined_file_of_unknown_origin_needs_a_target(
     known = run_quarantine(capfd, "restore", "0123-old", "--to", "old")
 
     assert (unknown[0], "add --to PATH" in unknown[2], known[0]) == (1, True, 0)
-    assert (work / "old").read_text() == "x"
+    assert (project_directory / "old").read_text() == "x"

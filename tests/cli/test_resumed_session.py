@@ -19,7 +19,7 @@ from tests.sandbox_notice import without_sandbox_notice
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory to work in, and nothing on stdin."""
     path = tmp_path / "here"
     path.mkdir()
@@ -30,8 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def run_session(here: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
-    path = here.parent / "script.jsonl"
+def run_session(directory: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
+    path = directory.parent / "script.jsonl"
     if answers:
         path.write_bytes(b"\n".join(msgspec.json.encode(answer) for answer in answers))
     return main(["-p", text, "--script", str(path), *flags])
@@ -48,18 +48,18 @@ def events(kind: str) -> list[dict[str, Any]]:
 
 
 def test_a_resumed_session_works_in_its_own_directories(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more, other = tmp_path / "more", tmp_path / "other"
     more.mkdir()
     other.mkdir()
-    run_session(here, "--add-dir", str(more))
+    run_session(directory, "--add-dir", str(more))
     monkeypatch.chdir(other)
     write = {"calls": [{"tool": "write_file", "arguments": {
         "path": str(more / "a.txt"), "content": "x"}}]}  # fmt: skip
 
     flags = ("-r", only_session().name, "--permission-mode", "accept-edits")
-    code = run_session(here, *flags, answers=[write, {"text": "Done."}])
+    code = run_session(directory, *flags, answers=[write, {"text": "Done."}])
 
     assert (code, (more / "a.txt").read_text()) == (0, "x")
     assert events("SessionStarted")[0]["roots"] == [str(more)]
@@ -68,63 +68,69 @@ def test_a_resumed_session_works_in_its_own_directories(
     ]
 
 
-def test_a_security_profile_changes_the_mode_of_a_resumed_session(here: Path) -> None:
-    run_session(here, "--permission-mode", "accept-edits")
+def test_a_security_profile_changes_the_mode_of_a_resumed_session(directory: Path) -> None:
+    run_session(directory, "--permission-mode", "accept-edits")
     write = {
         "calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]
     }
 
     run_session(
-        here, "-c", "--security-profile", "paranoid", answers=[write, {"text": "Done."}]
+        directory,
+        "-c",
+        "--security-profile",
+        "paranoid",
+        answers=[write, {"text": "Done."}],
     )
 
-    assert not (here / "a.txt").exists()
+    assert not (directory / "a.txt").exists()
 
 
 def test_resume_continues_in_the_current_directory_if_the_original_is_gone(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     more = tmp_path / "more"
     more.mkdir()
-    run_session(here, "--add-dir", str(more))
+    run_session(directory, "--add-dir", str(more))
     more.rmdir()
-    here.rename(tmp_path / "renamed")
+    directory.rename(tmp_path / "renamed")
     monkeypatch.chdir(tmp_path / "renamed")
     capfd.readouterr()
 
     pwd = {"calls": [{"tool": "bash", "arguments": {"command": "pwd > where"}}]}
     code = run_session(
-        here, "-r", only_session().name, "--yolo", answers=[pwd, {"text": "Done."}]
+        directory, "-r", only_session().name, "--yolo", answers=[pwd, {"text": "Done."}]
     )
 
     new = str(tmp_path / "renamed")
     assert code == 0
     assert without_sandbox_notice(capfd.readouterr().err).splitlines() == [
-        f"refold: {here}, where this session worked, does not exist any more: it continues in {new}",
+        f"refold: {directory}, where this session worked, does not exist any more: it continues in {new}",
         f"refold: {more} belonged to this session and does not exist any more: it continues without",
     ]
     assert (tmp_path / "renamed/where").read_text().strip() == new
     assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [(new, [])]
     # It belongs here from now on.
-    assert run_session(here, "-c") == 4  # its one call is denied
+    assert run_session(directory, "-c") == 4  # its one call is denied
 
 
-def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run_session(here, "--yolo")
+def test_mode_bypass_is_not_resumed(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_session(directory, "--yolo")
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
     capfd.readouterr()
 
     run_session(
-        here, "-c", "--output-format", "json", answers=[touch, {"text": "I may not."}]
+        directory, "-c", "--output-format", "json", answers=[touch, {"text": "I may not."}]
     )
     out, err = capfd.readouterr()
-    run_session(here, "-c", answers=[{"text": "Hello."}])
+    run_session(directory, "-c", answers=[{"text": "Hello."}])
     again = capfd.readouterr().err
 
     err = without_sandbox_notice(err)
     assert [d["tool"] for d in documents(out)[0]["denials"]] == ["bash"]
-    assert not (here / "a").exists()
+    assert not (directory / "a").exists()
     assert err.splitlines()[0] == (
         "refold: this session was in mode bypass; it asks again now, "
         "unless --yolo is given again"
@@ -133,20 +139,20 @@ def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str
 
 
 def test_resume_with_yolo_again_prints_no_notice_of_the_mode(
-    here: Path, capfd: pytest.CaptureFixture[str]
+    directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_session(here, "--yolo")
+    run_session(directory, "--yolo")
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
     capfd.readouterr()
 
-    run_session(here, "-c", "--yolo", answers=[touch, {"text": "Done."}])
+    run_session(directory, "-c", "--yolo", answers=[touch, {"text": "Done."}])
 
     err = without_sandbox_notice(capfd.readouterr().err)
-    assert (err, (here / "a").exists()) == ("", True)
+    assert (err, (directory / "a").exists()) == ("", True)
 
 
 def test_resume_replaces_an_unavailable_model_with_a_notice(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
@@ -174,7 +180,7 @@ def test_resume_replaces_an_unavailable_model_with_a_notice(
 
 
 def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(os.environ["REFOLD_HOME"], "agents")
     folder.mkdir(parents=True)
@@ -183,11 +189,11 @@ def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
     )
     with monkeypatch.context() as then:
         then.setattr("refold.app.session_opener.__version__", "0.0.9")
-        assert run_session(here, "--agent", "poet") == 0
+        assert run_session(directory, "--agent", "poet") == 0
     (folder / "poet.md").unlink()
     capfd.readouterr()
 
-    assert run_session(here, "-c") == 0
+    assert run_session(directory, "-c") == 0
 
     err = capfd.readouterr().err
     assert "the agent 'poet' of this session no longer exists: main is used instead" in err
@@ -195,9 +201,9 @@ def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
 
 
 def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
-    here: Path, capfd: pytest.CaptureFixture[str]
+    directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_session(here)
+    run_session(directory)
     session = only_session()
 
     with start_blocking_portal() as other:  # who writes need not be another process
@@ -206,8 +212,8 @@ def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
         capfd.readouterr()
 
         codes = (
-            run_session(here, "-c", "--output-format", "json"),
-            run_session(here, "-c", "--fork"),
+            run_session(directory, "-c", "--output-format", "json"),
+            run_session(directory, "-c", "--fork"),
         )
 
         other.call(record.close)

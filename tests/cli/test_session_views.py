@@ -33,7 +33,15 @@ from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from refold.values.usage import Usage
 from tests.engine.house import world
-from tests.views.planted import HOSTILE, answer, at_home, family, hold, plant, start_events
+from tests.views.planted import (
+    HOSTILE,
+    answer,
+    at_home,
+    family,
+    hold,
+    start_events,
+    write_journal,
+)
 
 ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
@@ -159,7 +167,7 @@ def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> N
 def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output) -> None:
     whole = "word " * 3_000 + "the end"
     blob = BlobFiles(at_home(), Disk()).put(whole.encode())
-    plant(at_home(), [
+    write_journal(at_home(), [
         *start_events(), ModelAsked(),
         Reserved("leaf", "m/small", 0.5, 900, 1, "call-0", "k", 0, "what is it?"),
         Settled(7, Usage(30), "m/small", 0.0, text="word word", full_blob=blob),
@@ -173,7 +181,7 @@ def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output
 
 def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> None:
     blob = BlobFiles(at_home(), Disk()).put(b"all of it")
-    plant(at_home(), [
+    write_journal(at_home(), [
         *start_events(), ModelAsked(), answer("", ("call-7", "bash", '{"command": "make"}')),
         Judged("call-7", "ask", "bash(make)", "it runs a command", source="settings.toml"),
         Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", full_blob=blob),
@@ -194,14 +202,14 @@ def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> N
 
 
 def test_show_reports_a_missing_blob_in_place_of_the_output(capsys: Output) -> None:
-    plant(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
+    write_journal(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
                       Ended("call-0", "done", "cut", full_blob="0" * 64)])  # fmt: skip
 
     assert "is missing)" in text(capsys, "show", f"{ID}/call-0")
 
 
 def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) -> None:
-    plant(at_home(), [
+    write_journal(at_home(), [
         *start_events("will it rain?"), ModelAsked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
         Ended("call-0", "done", "rain in Oslo"),
         ModelAsked(("Two steps are left.",), tools=False, policies=("step_limit",)),
@@ -227,7 +235,7 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
 
 def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> None:
     call = ("call-0", HOSTILE, json.dumps({HOSTILE: HOSTILE}))
-    plant(at_home(), [
+    write_journal(at_home(), [
         *start_events(HOSTILE), ModelAsked((HOSTILE,)), answer(HOSTILE, call),
         Judged("call-0", "deny", HOSTILE, HOSTILE), Ended("call-0", "refused", HOSTILE),
         Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE, call_id=HOSTILE),
@@ -293,7 +301,7 @@ def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
 def test_stream_ends_with_an_error_when_the_writing_process_exited_mid_turn(
     capsys: Output,
 ) -> None:
-    plant(at_home(), [*start_events(), ModelAsked()])
+    write_journal(at_home(), [*start_events(), ModelAsked()])
 
     assert main(["stream", ID]) == 1
 
@@ -339,7 +347,7 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
 
 
 def test_tree_shows_the_call_for_which_a_session_waits_for_approval(capsys: Output) -> None:
-    plant(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
+    write_journal(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
                       Judged("call-0", "ask")])  # fmt: skip
     hold(at_home())
 

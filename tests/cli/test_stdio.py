@@ -90,11 +90,11 @@ class Program:
         self._lines.put(b"")
 
 
-Starts = Callable[..., Program]
+StartProgram = Callable[..., Program]
 
 
 @pytest.fixture
-def starts(tmp_path: Path) -> Iterator[Starts]:
+def start_program(tmp_path: Path) -> Iterator[StartProgram]:
     programs: list[Program] = []
 
     def start(*lines: Document, flags: tuple[str, ...] = ()) -> Program:
@@ -111,8 +111,10 @@ def starts(tmp_path: Path) -> Iterator[Starts]:
 
 
 @pytest.mark.slow
-def test_an_allowed_tool_call_runs_over_stdio(starts: Starts, tmp_path: Path) -> None:
-    program = starts(WRITE, {"text": "Done."})
+def test_an_allowed_tool_call_runs_over_stdio(
+    start_program: StartProgram, tmp_path: Path
+) -> None:
+    program = start_program(WRITE, {"text": "Done."})
     program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
     assert not (tmp_path / "a.txt").exists()
@@ -133,8 +135,10 @@ def test_an_allowed_tool_call_runs_over_stdio(starts: Starts, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_status_and_snapshot_orders_return_the_state_of_the_session(starts: Starts) -> None:
-    program = starts(WRITE, {"text": "Done."})
+def test_status_and_snapshot_orders_return_the_state_of_the_session(
+    start_program: StartProgram,
+) -> None:
+    program = start_program(WRITE, {"text": "Done."})
     program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
     program.send(type="status")
@@ -150,9 +154,9 @@ def test_status_and_snapshot_orders_return_the_state_of_the_session(starts: Star
 
 @pytest.mark.slow
 def test_a_denial_reaches_the_model_and_stale_approvals_are_errors(
-    starts: Starts, tmp_path: Path
+    start_program: StartProgram, tmp_path: Path
 ) -> None:
-    program = starts(WRITE, {"text": "I may not."})
+    program = start_program(WRITE, {"text": "I may not."})
     program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
     answer = {"type": "tool_approval_response", "call_id": request["call_id"]}
@@ -176,11 +180,11 @@ def test_a_denial_reaches_the_model_and_stale_approvals_are_errors(
 
 @pytest.mark.slow
 def test_an_approval_may_be_granted_for_the_session_or_always(
-    starts: Starts, tmp_path: Path
+    start_program: StartProgram, tmp_path: Path
 ) -> None:
     again = call("write_file", path="a.txt", content="again\n")
     for grant in ("session", "always"):
-        program = starts(WRITE, again, {"text": "Done."})
+        program = start_program(WRITE, again, {"text": "Done."})
         program.send(type="user_message", text="write")
         request = program.until("tool_approval_request")
         program.send(
@@ -192,7 +196,7 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
         assert program.end() == 0
         assert program.kinds().count("tool_approval_request") == 1
         (tmp_path / "a.txt").unlink()
-    program = starts(WRITE, {"text": "Done."})
+    program = start_program(WRITE, {"text": "Done."})
     program.send(type="user_message", text="write")
 
     assert program.end() == 0
@@ -201,8 +205,10 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
 
 
 @pytest.mark.slow
-def test_a_question_response_answers_each_question_in_order(starts: Starts) -> None:
-    program = starts(ASK, {"text": "Red it is."})
+def test_a_question_response_answers_each_question_in_order(
+    start_program: StartProgram,
+) -> None:
+    program = start_program(ASK, {"text": "Red it is."})
     program.send(type="user_message", text="paint")
     document = program.until("question")
     program.send(type="tool_approval_response", call_id=document["call_id"], allowed=True)
@@ -230,9 +236,9 @@ def test_a_question_response_answers_each_question_in_order(starts: Starts) -> N
 
 @pytest.mark.slow
 def test_a_plan_is_rejected_then_approved_and_executed(
-    starts: Starts, tmp_path: Path
+    start_program: StartProgram, tmp_path: Path
 ) -> None:
-    program = starts(
+    program = start_program(
         PLAN, PLAN, WRITE, {"text": "Painted."}, flags=("--allow", "write_file")
     )
     program.send(type="set_mode", mode="plan")
@@ -266,9 +272,9 @@ def test_a_plan_is_rejected_then_approved_and_executed(
 
 @pytest.mark.slow
 def test_pending_requests_are_denied_when_stdin_ends(
-    starts: Starts, tmp_path: Path
+    start_program: StartProgram, tmp_path: Path
 ) -> None:
-    program = starts(WRITE, ASK, {"text": "Nobody answered."})
+    program = start_program(WRITE, ASK, {"text": "Nobody answered."})
     program.send(type="user_message", text="write")
     program.until("tool_approval_request")
 
@@ -281,10 +287,10 @@ def test_pending_requests_are_denied_when_stdin_ends(
 
 @pytest.mark.slow
 def test_an_approval_request_without_an_answer_is_denied_after_the_limit(
-    starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_program: StartProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
-    program = starts(WRITE, {"text": "Pity."})
+    program = start_program(WRITE, {"text": "Pity."})
 
     program.send(type="user_message", text="Write it.")
     done = program.until("tool_result")
@@ -296,9 +302,9 @@ def test_an_approval_request_without_an_answer_is_denied_after_the_limit(
 
 @pytest.mark.slow
 def test_an_approval_can_grant_only_the_offered_rule(
-    starts: Starts, tmp_path: Path
+    start_program: StartProgram, tmp_path: Path
 ) -> None:
-    program = starts(WRITE, {"text": "Ok."})
+    program = start_program(WRITE, {"text": "Ok."})
     program.send(type="user_message", text="Write it.")
     document = program.until("tool_approval_request")
 
@@ -318,10 +324,10 @@ def test_an_approval_can_grant_only_the_offered_rule(
     "chosen", [{}, {"rule_set": ["bash(touch one)", "bash(touch two)"]}]
 )
 def test_an_approval_grants_all_rules_of_a_compound_call_together(
-    starts: Starts, tmp_path: Path, chosen: dict[str, list[str]]
+    start_program: StartProgram, tmp_path: Path, chosen: dict[str, list[str]]
 ) -> None:
     makes = call("bash", command="touch one; touch two")
-    program = starts(makes, makes, {"text": "Done."})
+    program = start_program(makes, makes, {"text": "Done."})
     program.send(type="user_message", text="Make them.")
     document = program.until("tool_approval_request")
     answer = {"call_id": document["call_id"], "allowed": True, "grant": "always"}
@@ -342,8 +348,10 @@ def test_an_approval_grants_all_rules_of_a_compound_call_together(
 
 
 @pytest.mark.slow
-def test_each_message_starts_a_turn_with_its_own_result(starts: Starts) -> None:
-    program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
+def test_each_message_starts_a_turn_with_its_own_result(
+    start_program: StartProgram,
+) -> None:
+    program = start_program({"text": "One."}, {"text": "Two."}, {"text": "Three."})
     program.send(type="user_message", text="a", client_key="k")
     program.send(type="user_message", text="a", client_key="k")
     program.send('{"type": "user", "message": {"role": "user", "content": "b"}}')
@@ -358,9 +366,9 @@ def test_each_message_starts_a_turn_with_its_own_result(starts: Starts) -> None:
 
 @pytest.mark.slow
 def test_a_message_and_a_compact_order_sent_at_once_are_both_executed(
-    starts: Starts,
+    start_program: StartProgram,
 ) -> None:
-    program = starts({"text": "One."}, {"text": "Two."}, {"text": "What was said."})
+    program = start_program({"text": "One."}, {"text": "Two."}, {"text": "What was said."})
     program.send(type="user_message", text="a")
     program.until("result")
     program.send('{"type": "user_message", "text": "b"}\n{"type": "compact"}')
@@ -372,9 +380,9 @@ def test_a_message_and_a_compact_order_sent_at_once_are_both_executed(
 
 @pytest.mark.slow
 def test_invalid_lines_are_errors_with_line_number_and_later_lines_work(
-    starts: Starts,
+    start_program: StartProgram,
 ) -> None:
-    program = starts({"text": "One."})
+    program = start_program({"text": "One."})
     for line in (
         "{",
         '{"type": "shout"}',
@@ -394,8 +402,10 @@ def test_invalid_lines_are_errors_with_line_number_and_later_lines_work(
 
 
 @pytest.mark.slow
-def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts) -> None:
-    program = starts({"text": "One."})
+def test_a_run_with_invalid_input_only_ends_with_a_failed_result(
+    start_program: StartProgram,
+) -> None:
+    program = start_program({"text": "One."})
     program.send(type="user_message", text=" ")
     program.send('{"type": "user_mess')
 
@@ -408,9 +418,11 @@ def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts)
 
 
 @pytest.mark.slow
-def test_an_interrupt_order_replaces_the_turn_with_a_new_message(starts: Starts) -> None:
+def test_an_interrupt_order_replaces_the_turn_with_a_new_message(
+    start_program: StartProgram,
+) -> None:
     wait = call("bash", command="sleep 30")
-    program = starts(wait, {"text": "As you like."}, flags=("--yolo",))
+    program = start_program(wait, {"text": "As you like."}, flags=("--yolo",))
     program.send(type="user_message", text="wait")
     program.until("tool_approval_result")
     program.send(type="interrupt", instead="be short")
@@ -422,8 +434,10 @@ def test_an_interrupt_order_replaces_the_turn_with_a_new_message(starts: Starts)
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_program_while_an_approval_is_pending(starts: Starts) -> None:
-    program = starts(WRITE)
+def test_a_signal_ends_the_program_while_an_approval_is_pending(
+    start_program: StartProgram,
+) -> None:
+    program = start_program(WRITE)
     program.send(type="user_message", text="write")
     program.until("tool_approval_request")
     program.process.send_signal(signal.SIGTERM)
@@ -433,8 +447,10 @@ def test_a_signal_ends_the_program_while_an_approval_is_pending(starts: Starts) 
 
 
 @pytest.mark.slow
-def test_timeout_flag_ends_a_session_while_an_approval_is_pending(starts: Starts) -> None:
-    program = starts(WRITE, flags=("--timeout", "0.5"))
+def test_timeout_flag_ends_a_session_while_an_approval_is_pending(
+    start_program: StartProgram,
+) -> None:
+    program = start_program(WRITE, flags=("--timeout", "0.5"))
     program.send(type="user_message", text="write")
     result = program.until("result")
 

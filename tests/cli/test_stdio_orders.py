@@ -58,7 +58,7 @@ from refold.views.stream_json.encode import documents_of
 
 
 @asynccontextmanager
-async def desk(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
+async def stdio_session(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
     """The handle on a new session, and the session inside."""
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
@@ -75,7 +75,7 @@ def run_orders(here: Path, *orders: bytes) -> list[Event]:
     """What stands in the journal after these orders, but for how it begins."""
 
     async def run_story() -> list[Event]:
-        async with desk(here) as (at, session):
+        async with stdio_session(here) as (at, session):
             before = session.view.seq
             for order in orders:
                 await at.send(parse_order(order))
@@ -105,7 +105,7 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     tmp_path: Path,
 ) -> None:
     async def run_story() -> tuple[bool, bool]:
-        async with desk(tmp_path) as (at, _):
+        async with stdio_session(tmp_path) as (at, _):
             await at.run("hello")
             await at.send(parse_order(b'{"type":"compact","kind":"prune"}'))
             return await at.step(), await at.step()
@@ -226,7 +226,7 @@ def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[E
     """The documents about a child's question, and the journal after it."""
 
     async def run_story() -> tuple[Plain, list[Event]]:
-        async with desk(here) as (at, session):
+        async with stdio_session(here) as (at, session):
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
             before = session.view.seq
@@ -278,7 +278,7 @@ def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> N
 
 def test_a_question_read_from_the_session_handle_names_its_subagent(tmp_path: Path) -> None:
     async def run_story() -> list[tuple[str, str, str]]:
-        async with desk(tmp_path) as (at, session):
+        async with stdio_session(tmp_path) as (at, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
             return [(q.call_id, q.tool, q.who) for q in at.questions]
 

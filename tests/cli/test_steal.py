@@ -52,7 +52,7 @@ while True:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REFOLD_SANDBOX__PROFILE", "off")
     return tmp_path
@@ -75,10 +75,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def working(here: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def working(project_directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that has a session open, whose call runs."""
-    with refold(*TASK, script(here, WAIT, DONE)) as process:
-        wait_until((here / "begun").exists)
+    with refold(*TASK, script(project_directory, WAIT, DONE)) as process:
+        wait_until((project_directory / "begun").exists)
         yield process
 
 
@@ -98,8 +98,8 @@ def lock_holder(directory: Path, *text: str) -> Iterator["subprocess.Popen[str]"
         process.communicate()
 
 
-def steal(here: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    answers = script(here, DONE, name="steal.jsonl")
+def steal(project_directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    answers = script(project_directory, DONE, name="steal.jsonl")
     return subprocess.run(
         command("-p", "go on", "--script", answers, "-c", *arguments),
         stdin=subprocess.DEVNULL,
@@ -120,14 +120,14 @@ def ended_holders() -> list[HolderEnded]:
 
 @pytest.mark.slow
 def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
-    here: Path,
+    project_directory: Path,
 ) -> None:
-    with working(here) as holder:
+    with working(project_directory) as holder:
         holder.send_signal(signal.SIGSTOP)
 
-        completed_process = steal(here)
+        completed_process = steal(project_directory)
         alive = holder.poll()
-        stolen = steal(here, "--steal")
+        stolen = steal(project_directory, "--steal")
 
         code = holder.wait(LONG)
     assert (completed_process.returncode, alive) == (1, None)
@@ -144,9 +144,12 @@ def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
 
 
 @pytest.mark.slow
-def test_steal_does_not_kill_a_process_that_responds(here: Path) -> None:
-    with working(here) as holder:
-        completed_process, again = steal(here), steal(here, "--steal")
+def test_steal_does_not_kill_a_process_that_responds(project_directory: Path) -> None:
+    with working(project_directory) as holder:
+        completed_process, again = (
+            steal(project_directory),
+            steal(project_directory, "--steal"),
+        )
 
         assert holder.poll() is None
     assert (completed_process.returncode, again.returncode) == (1, 1)
@@ -156,12 +159,14 @@ def test_steal_does_not_kill_a_process_that_responds(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(here: Path) -> None:
-    with working(here) as holder:
+def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(
+    project_directory: Path,
+) -> None:
+    with working(project_directory) as holder:
         holder.kill()
         holder.wait()
 
-        stolen = steal(here, "--steal")
+        stolen = steal(project_directory, "--steal")
 
     assert stolen.returncode == 0, stolen.stderr
     assert ended_holders() == []
@@ -170,17 +175,27 @@ def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(here: Pat
 
 
 @pytest.mark.slow
-def test_exactly_one_of_two_concurrent_steals_gets_the_session(here: Path) -> None:
-    with working(here) as holder:
+def test_exactly_one_of_two_concurrent_steals_gets_the_session(
+    project_directory: Path,
+) -> None:
+    with working(project_directory) as holder:
         holder.send_signal(signal.SIGSTOP)
-        (here / "begun").unlink()
-        wish = ("-p", "on", "--yolo", "-c", "--steal", "--script", script(here, WAIT))
+        (project_directory / "begun").unlink()
+        wish = (
+            "-p",
+            "on",
+            "--yolo",
+            "-c",
+            "--steal",
+            "--script",
+            script(project_directory, WAIT),
+        )
 
         with refold(*wish) as first, refold(*wish) as second:
             wait_until(
                 lambda: None not in (first.poll(), second.poll()) or _one(first, second)
             )
-            wait_until((here / "begun").exists)
+            wait_until((project_directory / "begun").exists)
             (loser,) = [p for p in (first, second) if p.poll() is not None]
             assert loser.returncode == 1
 
@@ -191,18 +206,18 @@ def _one(*processes: "subprocess.Popen[bytes]") -> bool:
     return any(process.poll() is not None for process in processes)
 
 
-def store_session(here: Path) -> tuple[str, Path]:
+def store_session(project_directory: Path) -> tuple[str, Path]:
     """A session that no process has open, and its directory."""
     assert subprocess.run(
-        command("-p", "hi", "--script", script(here, DONE)),
+        command("-p", "hi", "--script", script(project_directory, DONE)),
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     ).returncode == 0  # fmt: skip
     return only_session(), index().path(only_session())
 
 
 @pytest.mark.slow
-def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
-    session, directory = store_session(here)
+def test_a_session_holder_that_ignores_sigterm_is_killed(project_directory: Path) -> None:
+    session, directory = store_session(project_directory)
     with lock_holder(directory, "deaf") as holder:
         holder.send_signal(signal.SIGSTOP)
         wait_until(lambda: (f := find_holder(index(), session)) is not None and f.hangs)
@@ -218,9 +233,9 @@ def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
 
 @pytest.mark.slow
 def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
-    here: Path,
+    project_directory: Path,
 ) -> None:
-    session, directory = store_session(here)
+    session, directory = store_session(project_directory)
     with tempfile.TemporaryDirectory(prefix="r") as runtime:
         environ = {"XDG_RUNTIME_DIR": runtime}
         path = socket_path(directory, environ)
@@ -235,9 +250,9 @@ def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
 
 @pytest.mark.slow
 def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
-    here: Path,
+    project_directory: Path,
 ) -> None:
-    session, directory = store_session(here)
+    session, directory = store_session(project_directory)
     with lock_holder(directory) as holder:
         old = find_holder(index(), session)
         assert old is not None
@@ -250,7 +265,7 @@ def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
                 end_holder(index(), reused)
             _name_as_writer(directory, foreign.pid, os.uname().nodename)
             result = find_holder(index(), session)
-            stolen = steal(here, "--steal")
+            stolen = steal(project_directory, "--steal")
 
             alive = foreign.poll()
             foreign.kill()
@@ -260,13 +275,15 @@ def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
 
 
 @pytest.mark.slow
-def test_steal_is_refused_when_the_holder_is_on_another_host(here: Path) -> None:
-    session, directory = store_session(here)
+def test_steal_is_refused_when_the_holder_is_on_another_host(
+    project_directory: Path,
+) -> None:
+    session, directory = store_session(project_directory)
     with lock_holder(directory) as holder:
         _name_as_writer(directory, holder.pid, "far.example")
         holder.send_signal(signal.SIGSTOP)
 
-        completed_process = steal(here, "--steal")
+        completed_process = steal(project_directory, "--steal")
         result = explain_held(index(), session, Held("held"))
 
         alive = holder.poll()
@@ -283,7 +300,7 @@ def _name_as_writer(directory: Path, pid: int, host: str) -> None:
     file.write_bytes(data[: writer_lock.HEAD_WIDTH] + msgspec.json.encode(writer) + b"\n")
 
 
-def test_steal_needs_a_session_to_resume(here: Path) -> None:
+def test_steal_needs_a_session_to_resume(project_directory: Path) -> None:
     for arguments, reason in (
         (("--steal",), "--steal takes a session over: say which, with -c or -r ID"),
         (("--steal", "--fork", "-c"), "leave --steal out"),
@@ -297,23 +314,27 @@ def test_steal_needs_a_session_to_resume(here: Path) -> None:
 
 @pytest.mark.slow
 def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
-    here: Path, tmp_path_factory: pytest.TempPathFactory
+    project_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     compiled = tmp_path_factory.mktemp("c")
     program = STAGE.with_name("stage_program.py")
-    answers = ("--script", script(here, DONE, DONE))
-    owner = Terminal(program, *answers, "hi", here=here, compiled=compiled)
+    answers = ("--script", script(project_directory, DONE, DONE))
+    owner = Terminal(program, *answers, "hi", here=project_directory, compiled=compiled)
     terminals = [owner]
     try:
         owner.until("Done.")
-        result = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
+        result = Terminal(
+            program, *answers, "-c", "--steal", here=project_directory, compiled=compiled
+        )
         terminals.append(result)
         result.until("answers. Join it? [y/N]")
         result.type("n" + ENTER)
         result.until("was not ended: join it with")
 
         os.kill(owner.child.pid, signal.SIGSTOP)
-        thief = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
+        thief = Terminal(
+            program, *answers, "-c", "--steal", here=project_directory, compiled=compiled
+        )
         terminals.append(thief)
         thief.until("End it and continue here? [y/N]")
         thief.type("y" + ENTER)
@@ -329,21 +350,27 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
 
 @pytest.mark.slow
 def test_continuing_a_session_that_a_terminal_has_open_offers_to_join_it(
-    here: Path, tmp_path_factory: pytest.TempPathFactory
+    project_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     compiled = tmp_path_factory.mktemp("c")
     program = STAGE.with_name("stage_program.py")
-    answers = ("--script", script(here, DONE, DONE))
-    terminals = [Terminal(program, *answers, "hi", here=here, compiled=compiled)]
+    answers = ("--script", script(project_directory, DONE, DONE))
+    terminals = [
+        Terminal(program, *answers, "hi", here=project_directory, compiled=compiled)
+    ]
     try:
         terminals[0].until("Done.")
-        refused = Terminal(program, *answers, "-c", here=here, compiled=compiled)
+        refused = Terminal(
+            program, *answers, "-c", here=project_directory, compiled=compiled
+        )
         terminals.append(refused)
         refused.until("which answers. Join it? [y/N]")
         refused.type("n" + ENTER)
         refused.until("is being written by process")
 
-        joined = Terminal(program, *answers, "-c", here=here, compiled=compiled)
+        joined = Terminal(
+            program, *answers, "-c", here=project_directory, compiled=compiled
+        )
         terminals.append(joined)
         joined.until("which answers. Join it? [y/N]")
         joined.type("y" + ENTER)

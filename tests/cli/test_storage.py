@@ -30,7 +30,7 @@ DAY_SECONDS = 86_400
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "a.txt").write_text("one")
@@ -110,8 +110,10 @@ def test_every_file_of_real_sessions_has_a_storage_kind(
     assert kinds["journals"]["bytes"] > 0
 
 
-def test_the_table_shows_each_kind_with_its_size_and_age(capfd: CAPFD, work: Path) -> None:
-    store_session(OLD, work, 100)
+def test_the_table_shows_each_kind_with_its_size_and_age(
+    capfd: CAPFD, project_directory: Path
+) -> None:
+    store_session(OLD, project_directory, 100)
 
     code, out, err = storage(capfd)
 
@@ -128,20 +130,20 @@ def test_the_table_shows_each_kind_with_its_size_and_age(capfd: CAPFD, work: Pat
 
 
 def test_clean_deletes_old_sessions_with_their_checkpoints(
-    capfd: CAPFD, work: Path, tmp_path: Path
+    capfd: CAPFD, project_directory: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
     store_session(OLD, other, 100)
-    store_session(NEW, work, 80)
-    for directory in (other, work):
+    store_session(NEW, project_directory, 80)
+    for directory in (other, project_directory):
         age(repository(directory), 100)
 
     code, out, _ = clean(capfd, "--yes")
 
     assert (code, names()) == (0, [NEW])
     assert not repository(other).exists()
-    assert repository(work).exists()
+    assert repository(project_directory).exists()
     assert re.search(
         r"Deleted: 1 session, 1 directory of no session, 0 cache files, [\d.]+ kB\.", out
     )
@@ -149,37 +151,40 @@ def test_clean_deletes_old_sessions_with_their_checkpoints(
 
 
 def test_clean_keeps_a_repository_that_another_session_uses(
-    capfd: CAPFD, work: Path
+    capfd: CAPFD, project_directory: Path
 ) -> None:
-    store_session(OLD, work, 100)
-    store_session(NEW, work, 1)
-    age(repository(work), 100)
+    store_session(OLD, project_directory, 100)
+    store_session(NEW, project_directory, 1)
+    age(repository(project_directory), 100)
 
     clean(capfd, "--yes")
 
-    assert os.listdir(repository(work) / "sessions") == [NEW]
-    assert (repository(work) / "objects").is_dir()
+    assert os.listdir(repository(project_directory) / "sessions") == [NEW]
+    assert (repository(project_directory) / "objects").is_dir()
 
 
 def test_a_dry_run_prints_what_would_be_deleted_and_deletes_nothing(
-    capfd: CAPFD, work: Path
+    capfd: CAPFD, project_directory: Path
 ) -> None:
-    store_session(OLD, work, 100)
-    age(repository(work), 100)
+    store_session(OLD, project_directory, 100)
+    age(repository(project_directory), 100)
 
     code, out, _ = clean(capfd, "--dry-run")
     rows = documents(capfd, "clean", "--older-than", "90d", "--dry-run", "--json")
 
     assert (code, names()) == (0, [OLD])
-    assert repository(work).is_dir()
-    assert [line.split()[-1] for line in out.splitlines()] == [OLD, str(repository(work))]
+    assert repository(project_directory).is_dir()
+    assert [line.split()[-1] for line in out.splitlines()] == [
+        OLD,
+        str(repository(project_directory)),
+    ]
     assert [row.get("session", row.get("leftover")) for row in rows] == [
-        OLD, str(repository(work)),
+        OLD, str(repository(project_directory)),
     ]  # fmt: skip
 
 
-def test_clean_without_a_terminal_needs_yes(capfd: CAPFD, work: Path) -> None:
-    store_session(OLD, work, 100)
+def test_clean_without_a_terminal_needs_yes(capfd: CAPFD, project_directory: Path) -> None:
+    store_session(OLD, project_directory, 100)
 
     code, _, err = clean(capfd)
 
@@ -200,12 +205,12 @@ async def hold_open(id_: str) -> AsyncGenerator[None]:
 
 @pytest.mark.parametrize("open_one", ["", CHILD])
 def test_clean_keeps_a_session_that_a_process_has_open(
-    capfd: CAPFD, work: Path, open_one: str
+    capfd: CAPFD, project_directory: Path, open_one: str
 ) -> None:
-    store_session(OLD, work, 100)
-    store_session(f"{OLD}{CHILD}", work, 100)
+    store_session(OLD, project_directory, 100)
+    store_session(f"{OLD}{CHILD}", project_directory, 100)
     age(home().path(OLD), 100)
-    age(repository(work), 100)
+    age(repository(project_directory), 100)
 
     async def meanwhile() -> tuple[int, str, str]:
         async with hold_open(f"{OLD}{open_one}"):
@@ -215,12 +220,14 @@ def test_clean_keeps_a_session_that_a_process_has_open(
 
     assert (code, names()) == (0, [OLD])
     assert (f"{OLD} is open in another process and stays" in err) is not bool(open_one)
-    assert (repository(work) / "sessions" / OLD).is_dir()
+    assert (repository(project_directory) / "sessions" / OLD).is_dir()
 
 
-def test_a_session_with_a_new_subagent_is_not_old(capfd: CAPFD, work: Path) -> None:
-    store_session(OLD, work, 100)
-    store_session(f"{OLD}{CHILD}", work, 1)
+def test_a_session_with_a_new_subagent_is_not_old(
+    capfd: CAPFD, project_directory: Path
+) -> None:
+    store_session(OLD, project_directory, 100)
+    store_session(f"{OLD}{CHILD}", project_directory, 1)
     journal = home().path(OLD) / "events.jsonl"
     os.utime(journal, (1.0, 1.0))
 
@@ -231,9 +238,9 @@ def test_a_session_with_a_new_subagent_is_not_old(capfd: CAPFD, work: Path) -> N
 
 
 def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
-    capfd: CAPFD, work: Path, tmp_path: Path
+    capfd: CAPFD, project_directory: Path, tmp_path: Path
 ) -> None:
-    store_session(NEW, work, 1)
+    store_session(NEW, project_directory, 1)
     lost, path = store_session(OLD, tmp_path, 100), tmp_path / "gone"
     path.mkdir()
     anyio.run(Checkpoints([path], paths(os.environ).checkpoints, os.environ, "x").take)
@@ -257,13 +264,13 @@ def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
     assert sorted(leftovers) == sorted(map(str, places))
     assert too_new == [lost, left, repository(tmp_path), repository(path)]
     assert [place for place in places if place.exists()] == []
-    assert (names(), repository(work).is_dir()) == ([NEW], True)
+    assert (names(), repository(project_directory).is_dir()) == ([NEW], True)
 
 
 def test_clean_keeps_all_repositories_while_a_journal_cannot_be_read(
-    capfd: CAPFD, work: Path, tmp_path: Path
+    capfd: CAPFD, project_directory: Path, tmp_path: Path
 ) -> None:
-    store_session(OLD, work, 1)
+    store_session(OLD, project_directory, 1)
     (home().path(OLD) / "events.jsonl").write_bytes(b"?\n")
     anyio.run(Checkpoints([tmp_path], paths(os.environ).checkpoints, os.environ, "x").take)
     age(repository(tmp_path), 100)
@@ -274,13 +281,17 @@ def test_clean_keeps_all_repositories_while_a_journal_cannot_be_read(
 
 
 def test_clean_keeps_checkpoints_that_a_process_is_writing(
-    capfd: CAPFD, work: Path
+    capfd: CAPFD, project_directory: Path
 ) -> None:
-    anyio.run(Checkpoints([work], paths(os.environ).checkpoints, os.environ, "x").take)
-    age(repository(work), 100)
+    anyio.run(
+        Checkpoints(
+            [project_directory], paths(os.environ).checkpoints, os.environ, "x"
+        ).take
+    )
+    age(repository(project_directory), 100)
     program = (
         "import fcntl, sys\n"
-        f"lock = open({str(repository(work) / 'sessions/x/lock')!r})\n"
+        f"lock = open({str(repository(project_directory) / 'sessions/x/lock')!r})\n"
         "fcntl.flock(lock, fcntl.LOCK_EX)\n"
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"
@@ -291,11 +302,11 @@ def test_clean_keeps_checkpoints_that_a_process_is_writing(
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
         clean(capfd, "--yes")
-        while_locked = repository(work).is_dir()
+        while_locked = repository(project_directory).is_dir()
         process.communicate(b"")
     clean(capfd, "--yes")
 
-    assert (while_locked, repository(work).exists()) == (True, False)
+    assert (while_locked, repository(project_directory).exists()) == (True, False)
 
 
 def test_clean_deletes_old_files_of_caches_only(capfd: CAPFD) -> None:
@@ -353,28 +364,38 @@ def clean_until_deletion() -> int:
     ).returncode
 
 
-def test_a_killed_deletion_leaves_no_half_of_a_repository(capfd: CAPFD, work: Path) -> None:
-    anyio.run(Checkpoints([work], paths(os.environ).checkpoints, os.environ, "x").take)
-    age(repository(work), 100)
+def test_a_killed_deletion_leaves_no_half_of_a_repository(
+    capfd: CAPFD, project_directory: Path
+) -> None:
+    anyio.run(
+        Checkpoints(
+            [project_directory], paths(os.environ).checkpoints, os.environ, "x"
+        ).take
+    )
+    age(repository(project_directory), 100)
 
     code = clean_until_deletion()
     (left,) = paths(os.environ).checkpoints.iterdir()
-    anyio.run(Checkpoints([work], paths(os.environ).checkpoints, os.environ, "y").take)
+    anyio.run(
+        Checkpoints(
+            [project_directory], paths(os.environ).checkpoints, os.environ, "y"
+        ).take
+    )
     age(left, 100)
     clean(capfd, "--yes")
 
     assert code == -9
     assert left.name.startswith(".deleted-")
     assert not left.exists()
-    assert (repository(work) / "sessions/y").is_dir()
+    assert (repository(project_directory) / "sessions/y").is_dir()
 
 
 def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
-    capfd: CAPFD, work: Path
+    capfd: CAPFD, project_directory: Path
 ) -> None:
     """It is killed right after a directory was renamed, before anything in it is deleted."""
-    store_session(OLD, work, 100)
-    store_session(NEW, work, 1)
+    store_session(OLD, project_directory, 100)
+    store_session(NEW, project_directory, 1)
     code = clean_until_deletion()
     (left,) = [name for name in names() if name != NEW]
     ids = [card.id for card in home().catalogue().cards()]

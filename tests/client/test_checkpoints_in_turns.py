@@ -23,7 +23,7 @@ def shell(command: str) -> Line:
     return [("bash", json.dumps({"command": command}))]
 
 
-class Made:
+class AgentRuns:
     """One agent at work, and all events of it."""
 
     def __init__(self, here: Path) -> None:
@@ -62,11 +62,13 @@ class Made:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
-    return Made(tmp_path)
+def made(tmp_path: Path) -> AgentRuns:
+    return AgentRuns(tmp_path)
 
 
-def test_result_lists_files_that_commands_created_changed_and_deleted(made: Made) -> None:
+def test_result_lists_files_that_commands_created_changed_and_deleted(
+    made: AgentRuns,
+) -> None:
     (made.folder / "old.txt").write_text("old")
     (made.folder / "gone.txt").write_text("gone")
 
@@ -81,13 +83,13 @@ def test_result_lists_files_that_commands_created_changed_and_deleted(made: Made
     }
 
 
-def test_read_only_commands_make_no_checkpoint(made: Made) -> None:
+def test_read_only_commands_make_no_checkpoint(made: AgentRuns) -> None:
     (result,) = made.run_turns([shell("ls; cat /dev/null"), "Ok."])
 
     assert (made.kinds, dict(result.files)) == ([Started], {})
 
 
-def test_edit_that_fails_makes_no_checkpoint(made: Made) -> None:
+def test_edit_that_fails_makes_no_checkpoint(made: AgentRuns) -> None:
     (made.folder / "a.txt").write_text("old")
     unread = [("write_file", '{"path": "a.txt", "content": "new"}')]
     missing = [("edit_file", '{"path": "a.txt", "old": "gone", "new": "come"}')]
@@ -99,7 +101,7 @@ def test_edit_that_fails_makes_no_checkpoint(made: Made) -> None:
 
 
 def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
-    made: Made,
+    made: AgentRuns,
 ) -> None:
     first, second = made.run_turns(
         [shell("echo a > a.txt"), "Ok."],
@@ -111,14 +113,14 @@ def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     assert [Path(name).name for name in second.files] == ["b.txt"]
 
 
-def test_every_step_that_writes_files_makes_a_checkpoint(made: Made) -> None:
+def test_every_step_that_writes_files_makes_a_checkpoint(made: AgentRuns) -> None:
     made.run_turns([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
 
     assert made.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
 
 
 def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
-    made: Made, tmp_path: Path
+    made: AgentRuns, tmp_path: Path
 ) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "checkpoints").write_text("in the way")
@@ -131,7 +133,7 @@ def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
     assert (made.folder / "a.txt").exists()
 
 
-def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: Made) -> None:
+def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: AgentRuns) -> None:
     def git(*text: str) -> str:
         done = subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *text],
@@ -167,7 +169,9 @@ def test_files_created_by_a_custom_tool_are_in_the_result(tmp_path: Path) -> Non
     assert [Path(name).name for name in agent.run("Go.").files] == ["new.txt"]
 
 
-def test_a_turn_without_writes_stores_no_checkpoint(made: Made, tmp_path: Path) -> None:
+def test_a_turn_without_writes_stores_no_checkpoint(
+    made: AgentRuns, tmp_path: Path
+) -> None:
     look: Line = [("list_files", "{}")]
 
     (result,) = made.run_turns([look, "Nothing to do."])

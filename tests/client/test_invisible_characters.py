@@ -62,13 +62,13 @@ def run_calls(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
     provider = ScriptedProvider(*lines, "Done.")
     agent = Agent(provider=provider, directory=here, mode="bypass")
 
-    async def work() -> list[Ended]:
+    async def scenario() -> list[Ended]:
         async with agent.session() as session:
             await session.run("Go.")
             entries = await session._engine.record.entries()  # pyright: ignore[reportPrivateUsage] - what stands in the journal
             return [e.event for e in entries if isinstance(e.event, Ended)]
 
-    return anyio.run(work)
+    return anyio.run(scenario)
 
 
 def test_invisible_characters_of_a_file_are_escaped_and_counted_once(

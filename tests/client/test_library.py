@@ -424,7 +424,7 @@ def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Pat
     two = World([LOOK], "Two.", home=tmp_path / "two", settings={"limits.steps": 7})
     data = dict[str, Result]()
 
-    async def both() -> None:
+    async def run_both() -> None:
         async def run(name: str, world: World) -> None:
             async with world.agent.session() as session:
                 data[name] = await session.run("Go.")
@@ -433,7 +433,7 @@ def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Pat
             group.start_soon(run, "one", one)
             group.start_soon(run, "two", two)
 
-    anyio.run(both)
+    anyio.run(run_both)
 
     outcome = {n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in data}
     assert {n: r.text for n, r in data.items()} == {"one": "One.", "two": "Two."}
@@ -443,7 +443,7 @@ def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Pat
 def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> None:
     world = World("One.", "Two.")
 
-    async def twice(session: Session) -> list[str]:
+    async def run_twice(session: Session) -> list[str]:
         texts = list[str]()
 
         async def run(text: str) -> None:
@@ -457,7 +457,7 @@ def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> Non
             group.start_soon(run, "Second.")
         return texts
 
-    result = in_session(world.agent, twice)
+    result = in_session(world.agent, run_twice)
 
     assert sorted(result) == [
         "One.", "a turn of this session is running already: wait, or stop it",
@@ -469,7 +469,7 @@ def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> Non
 def test_a_stream_during_a_run_is_refused() -> None:
     world = World([("wait", "{}")])
 
-    async def twice(session: Session) -> bool:
+    async def run_twice(session: Session) -> bool:
         async with anyio.create_task_group() as group:
             group.start_soon(session.run, "Wait.")
             await world.busy.wait()
@@ -477,7 +477,7 @@ def test_a_stream_during_a_run_is_refused() -> None:
                 await session.stream("Me too.").__aenter__()
             return await session.interrupt()  # the first is still there to be stopped
 
-    assert in_session(world.agent, twice)
+    assert in_session(world.agent, run_twice)
 
 
 def test_mode_bypass_is_not_restored_in_a_resumed_session() -> None:
@@ -633,12 +633,12 @@ def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() 
         return True
 
     def leave_open() -> str:
-        async def work(session: Session) -> str:
+        async def scenario(session: Session) -> str:
             with pytest.raises(Gone):
                 await session.run("Book.")
             return session.id
 
-        return in_session(World([BOOK], approve=leaves).agent, work)
+        return in_session(World([BOOK], approve=leaves).agent, scenario)
 
     alone, together = World("I may not."), World("Booked.", approve=agrees)
     result = in_session(alone.agent, lambda session: session.continue_(), leave_open())

@@ -28,7 +28,7 @@ from refold.session.recorder import Recorder
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.views.metrics import DURATION_METRIC, FIRST_CHUNK_METRIC, TOKENS_METRIC
 from refold.views.traces import traces
-from tests.agents.families import Household, give, tool_call
+from tests.agents.families import AgentFamily, give, tool_call
 from tests.agents.test_teams_at_work import team
 from tests.cli.running import LONG, command, script
 from tests.tui.sessions import Story, stories
@@ -72,7 +72,7 @@ def points(body: bytes) -> Mapping[str, list[dict[str, Any]]]:
     }
 
 
-def house_at(root: Path, endpoint: str, **more: Any) -> Household:
+def house_at(root: Path, endpoint: str, **more: Any) -> AgentFamily:
     scripts = {
         "Go": [
             [give("Look.", "explore"), tool_call("list_files", path=".")],
@@ -82,11 +82,11 @@ def house_at(root: Path, endpoint: str, **more: Any) -> Household:
         "Look.": [[tool_call("list_files", path=".")], "Seen."],
         "Again": ["Nothing new."],
     }
-    return Household(root, scripts, settings={"otel.endpoint": endpoint, **more})
+    return AgentFamily(root, scripts, settings={"otel.endpoint": endpoint, **more})
 
 
-def collect_spans(house: Household, session: str, *, content: bool = False) -> Spans:
-    path = JournalDirectory(house.home / "sessions").path(session)
+def collect_spans(family: AgentFamily, session: str, *, content: bool = False) -> Spans:
+    path = JournalDirectory(family.home / "sessions").path(session)
     return spans_in(encode_spans(traces(tree(path, session), content=content)))
 
 
@@ -96,22 +96,22 @@ def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
 ) -> None:
     """Over two turns, a subagent, and a second start that resumes it."""
     with collecting() as server:
-        house = house_at(tmp_path, server.url, **{"otel.content": content})
+        family = house_at(tmp_path, server.url, **{"otel.content": content})
 
-        async def work() -> str:
-            async with house.session() as session:
+        async def scenario() -> str:
+            async with family.session() as session:
                 await session.run("Go")
                 await session.run("Go")
-            async with house.session(session.id) as again:
+            async with family.session(session.id) as again:
                 await again.run("Again")
             return session.id
 
-        id_ = anyio.run(work)
+        id_ = anyio.run(scenario)
 
     assert len(request_bodies(server)) == 3
-    assert spans_in(*request_bodies(server)) == collect_spans(house, id_, content=content)
+    assert spans_in(*request_bodies(server)) == collect_spans(family, id_, content=content)
     assert sum(len(spans_in(data)) for data in request_bodies(server)) == len(
-        collect_spans(house, id_)
+        collect_spans(family, id_)
     )
 
 
@@ -123,16 +123,16 @@ def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
     (tmp_path / "work/notes.txt").write_text(f"token {key}\n")
     with collecting() as server:
         scripts = {"Go": [[tool_call("read_file", path="notes.txt")], f"It is {key}."]}
-        house = Household(
+        family = AgentFamily(
             tmp_path, scripts, settings={"otel.endpoint": server.url, "otel.content": True}
         )
 
-        async def work() -> None:
-            async with house.session() as session:
+        async def scenario() -> None:
+            async with family.session() as session:
                 await session.run("Go")
                 await session.run(f"Is it {key}?")
 
-        anyio.run(work)
+        anyio.run(scenario)
 
     received = b"".join(request.body for request in server.heard)
     assert b"[secret:" in received
@@ -147,21 +147,21 @@ def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
     """They work over two turns of the root, and in a second start."""
     with collecting() as server:
         set_ = {"otel.endpoint": server.url, "subagents.teams": True}
-        house = Household(tmp_path, team(), settings=set_)
+        family = AgentFamily(tmp_path, team(), settings=set_)
 
-        async def work() -> str:
-            async with house.session() as session:
+        async def scenario() -> str:
+            async with family.session() as session:
                 await session.run("Go")
                 await session.run("Go")
-            async with house.session(session.id) as again:
+            async with family.session(session.id) as again:
                 await again.run("Go")
             return session.id
 
-        id_ = anyio.run(work)
+        id_ = anyio.run(scenario)
 
-    names = [data["name"] for data in collect_spans(house, id_).values()]
+    names = [data["name"] for data in collect_spans(family, id_).values()]
     assert sum(name.startswith("invoke_agent") for name in names) > 3
-    assert spans_in(*request_bodies(server)) == collect_spans(house, id_)
+    assert spans_in(*request_bodies(server)) == collect_spans(family, id_)
 
 
 @pytest.mark.slow
@@ -200,15 +200,15 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
     tmp_path: Path,
 ) -> None:
     with collecting() as server:
-        house = house_at(tmp_path, server.url)
+        family = house_at(tmp_path, server.url)
 
-        async def work() -> str:
-            async with house.session() as session:
+        async def scenario() -> str:
+            async with family.session() as session:
                 await session.run("Go")
                 await session.run("Again")
                 return session.id
 
-        spans = collect_spans(house, anyio.run(work)).values()
+        spans = collect_spans(family, anyio.run(scenario)).values()
 
     first, last = (points(item) for item in request_bodies(server, "/v1/metrics"))
     operations = {
@@ -248,14 +248,14 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
 def test_an_unreachable_collector_is_logged_once_and_turns_continue(
     tmp_path: Path,
 ) -> None:
-    house = house_at(tmp_path, "http://127.0.0.1:9")
+    family = house_at(tmp_path, "http://127.0.0.1:9")
 
-    async def work() -> Sequence[str]:
-        async with house.session() as session:
+    async def scenario() -> Sequence[str]:
+        async with family.session() as session:
             return [(await session.run("Go")).text, (await session.run("Go")).outcome]
 
-    assert anyio.run(work) == ["Done.", "failed"]  # there is no second line for it
-    (log,) = house.home.rglob("*.log")
+    assert anyio.run(scenario) == ["Done.", "failed"]  # there is no second line for it
+    (log,) = family.home.rglob("*.log")
     lines = [line for line in log.read_text().splitlines() if "OpenTelemetry" in line]
     assert len(lines) == 1
     assert "cannot reach http://127.0.0.1:9/v1/traces" in lines[0]

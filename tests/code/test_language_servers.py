@@ -38,7 +38,7 @@ GIVEN_UP = (
 )
 
 
-class Kitchen:
+class CodeProject:
     """A workspace with a server, and the tools over it."""
 
     def __init__(
@@ -83,8 +83,8 @@ class Kitchen:
 
 
 @contextmanager
-def language_servers(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
-    result = Kitchen(base, mode, **more)  # pyright: ignore[reportArgumentType]
+def language_servers(base: Path, mode: str, **more: object) -> Generator[CodeProject]:
+    result = CodeProject(base, mode, **more)  # pyright: ignore[reportArgumentType]
     try:
         yield result
     finally:
@@ -103,10 +103,10 @@ def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
 
 
 def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> None:
-    async def ask(here: Kitchen) -> list[str]:
-        first = await here.find_symbols("MILK")
-        (here.root / "milk.py").write_text("def pour_milk(): ...\n")
-        return [first, await here.find_symbols("MILK")]
+    async def ask(project: CodeProject) -> list[str]:
+        first = await project.find_symbols("MILK")
+        (project.root / "milk.py").write_text("def pour_milk(): ...\n")
+        return [first, await project.find_symbols("MILK")]
 
     with language_servers(tmp_path, "good") as here:
         texts = anyio.run(ask, here)
@@ -175,12 +175,12 @@ def test_diagnostics_are_those_of_the_current_file_content(
     """Whether a server pushes them, is asked for them, or says late that it must be
     asked."""
 
-    async def ask(here: Kitchen) -> list[str]:
-        first = await here.wrong()
-        here.file.write_text(f"{TEA}BAD tea\nODD tea\n")
-        second = await here.wrong()
-        here.file.write_text(TEA)
-        return [first, second, await here.wrong()]
+    async def ask(project: CodeProject) -> list[str]:
+        first = await project.wrong()
+        project.file.write_text(f"{TEA}BAD tea\nODD tea\n")
+        second = await project.wrong()
+        project.file.write_text(TEA)
+        return [first, second, await project.wrong()]
 
     with language_servers(tmp_path, mode) as here:
         texts = anyio.run(ask, here)
@@ -190,12 +190,12 @@ def test_diagnostics_are_those_of_the_current_file_content(
 
 
 def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) -> None:
-    async def ask(here: Kitchen) -> str:
+    async def ask(project: CodeProject) -> str:
         for name in ("tea.py", "bad.py", "notes.txt"):
-            (here.root / name).write_text("BAD\n")
-            here.place.known[str(here.root / name)] = "some"
-        (here.root / "unread.py").write_text("BAD\n")
-        return (await here.place.use(diagnostics, {})).text
+            (project.root / name).write_text("BAD\n")
+            project.place.known[str(project.root / name)] = "some"
+        (project.root / "unread.py").write_text("BAD\n")
+        return (await project.place.use(diagnostics, {})).text
 
     with language_servers(tmp_path, "pull") as here:
         text = anyio.run(ask, here)
@@ -214,13 +214,13 @@ def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
 
 
 def test_a_restart_ends_the_server_and_the_next_call_starts_another(tmp_path: Path) -> None:
-    async def ask(here: Kitchen) -> list[str]:
-        outlines = [await here.outline()]
-        assert here.servers.runs(PYTHON_SERVER)
-        here.servers.restart()
-        while here.servers.runs(PYTHON_SERVER):
+    async def ask(project: CodeProject) -> list[str]:
+        outlines = [await project.outline()]
+        assert project.servers.runs(PYTHON_SERVER)
+        project.servers.restart()
+        while project.servers.runs(PYTHON_SERVER):
             await anyio.sleep(0.01)
-        return [*outlines, await here.outline()]
+        return [*outlines, await project.outline()]
 
     with language_servers(tmp_path, "good") as here:
         outlines = anyio.run(ask, here)
@@ -243,8 +243,8 @@ BROKEN = {
 def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
     tmp_path: Path, mode: str
 ) -> None:
-    async def ask(here: Kitchen) -> list[str]:
-        return [await here.outline(), await here.outline()]
+    async def ask(project: CodeProject) -> list[str]:
+        return [await project.outline(), await project.outline()]
 
     with language_servers(tmp_path, mode) as here:
         texts = anyio.run(ask, here)
@@ -259,8 +259,8 @@ def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
 def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
     tmp_path: Path, mode: str
 ) -> None:
-    async def ask(here: Kitchen) -> list[str]:
-        return [await _failing(here.mentions, 1, "make_tea") for _ in range(3)]
+    async def ask(project: CodeProject) -> list[str]:
+        return [await _failing(project.mentions, 1, "make_tea") for _ in range(3)]
 
     with language_servers(tmp_path, mode, seconds=0.4) as here:
         texts = anyio.run(ask, here)
@@ -337,9 +337,9 @@ def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
 
 
 def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -> None:
-    async def ask(here: Kitchen) -> str:
-        await here.outline()
-        return await here.find_symbols("drink")
+    async def ask(project: CodeProject) -> str:
+        await project.outline()
+        return await project.find_symbols("drink")
 
     with language_servers(tmp_path, "slow", seconds=30.0) as here:
         text = anyio.run(ask, here)
@@ -348,14 +348,14 @@ def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -
 
 
 def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
-    async def ask(here: Kitchen) -> list[str]:
-        (here.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
-        here.forbidden = "secret"
-        wrong = await _failing(here.wrong, "secret.py")
-        outline = await _failing(here.outline, "secret.py")
+    async def ask(project: CodeProject) -> list[str]:
+        (project.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
+        project.forbidden = "secret"
+        wrong = await _failing(project.wrong, "secret.py")
+        outline = await _failing(project.outline, "secret.py")
         return [
-            await here.find_symbols("tea"),
-            await here.mentions(1, "make_tea"),
+            await project.find_symbols("tea"),
+            await project.mentions(1, "make_tea"),
             wrong,
             outline,
         ]
@@ -405,18 +405,18 @@ def test_no_language_server_is_started_without_a_sandbox(tmp_path: Path) -> None
 
 
 def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path) -> None:
-    async def edits(here: Kitchen) -> list[str | None]:
-        path = str(here.file)
+    async def edits(project: CodeProject) -> list[str | None]:
+        path = str(project.file)
 
-        checks = EditChecks(here.code, here.files, starts=False)
+        checks = EditChecks(project.code, project.files, starts=False)
 
         async def edit(text: str) -> str | None:
             after = await checks.begin([path])
-            here.file.write_text(text)
+            project.file.write_text(text)
             return await after() if after else None
 
         none = await edit("BAD old\n")
-        await here.outline()
+        await project.outline()
         return [
             none,
             await edit("\nBAD old\n"),
@@ -437,10 +437,10 @@ def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path)
 
 
 def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> None:
-    async def edit(here: Kitchen) -> object:
-        checks = EditChecks(here.code, here.files, starts=True)
+    async def edit(project: CodeProject) -> object:
+        checks = EditChecks(project.code, project.files, starts=True)
         with anyio.fail_after(5):
-            return await checks.begin([str(here.file)])
+            return await checks.begin([str(project.file)])
 
     with language_servers(tmp_path, "hang", seconds=60.0) as here:
         result = anyio.run(edit, here)

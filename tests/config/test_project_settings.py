@@ -33,7 +33,7 @@ def write_config(folder: Path, text: str, name: str = "config.toml") -> None:
     (folder / ".refold" / name).write_text(text, encoding="utf-8")
 
 
-def here(
+def directory(
     folder: Path, places: Paths, *, trust: bool = False, **flags: object
 ) -> FolderSettings:
     dotted = {key.replace("__", "."): value for key, value in flags.items()}
@@ -43,9 +43,9 @@ def here(
 
 
 def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
-    """As `here`, after a person has seen what is there now."""
+    """As `directory`, after a person has seen what is there now."""
     TrustedFolders(places.folders).trust(load_project(folder, places))
-    return here(folder, places, **flags)
+    return directory(folder, places, **flags)
 
 
 def load_project(folder: Path, places: Paths) -> Project:
@@ -140,7 +140,7 @@ def test_permission_mode_accepts_the_mode_names_of_claude_code(
     }.items():  # fmt: skip
         places.settings.write_text(f'permission_mode = "{name}"\n')
 
-        assert here(folder, places).settings.permission_mode == mode
+        assert directory(folder, places).settings.permission_mode == mode
 
 
 # Trust. -------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_project_settings_apply_only_after_the_folder_is_trusted(
 ) -> None:
     write_config(folder, RULES)
 
-    before = here(folder, places)
+    before = directory(folder, places)
     after = trusting(folder, places)
 
     assert (before.state, rules(before)) == ("new", [])
@@ -164,7 +164,10 @@ def test_trust_for_one_start_applies_project_settings_and_is_not_stored(
 ) -> None:
     write_config(folder, RULES)
 
-    assert (here(folder, places, trust=True).state, here(folder, places).state) == (
+    assert (
+        directory(folder, places, trust=True).state,
+        directory(folder, places).state,
+    ) == (
         "trusted",
         "new",
     )
@@ -185,7 +188,7 @@ def test_changed_project_settings_are_ignored_until_trusted_again(
     trusting(folder, places)
     change(folder)
 
-    changed = here(folder, places)
+    changed = directory(folder, places)
     again = trusting(folder, places)
 
     assert (changed.state, rules(changed)) == ("changed", [])
@@ -203,8 +206,8 @@ def test_trust_applies_to_the_real_folder_and_not_to_subfolders_or_siblings(
         (other / ".refold").mkdir(parents=True)
         write_config(other, RULES)
 
-        assert here(other, places).state == "new"
-    assert here(tmp_path / "link", places).state == "trusted"
+        assert directory(other, places).state == "new"
+    assert directory(tmp_path / "link", places).state == "trusted"
 
 
 def test_a_folder_cannot_declare_itself_trusted(folder: Path, places: Paths) -> None:
@@ -213,7 +216,7 @@ def test_a_folder_cannot_declare_itself_trusted(folder: Path, places: Paths) -> 
     )
     write_config(folder, "trusted = true")
 
-    at = here(folder, places)
+    at = directory(folder, places)
 
     assert (at.state, rules(at)) == ("unusable", [])
 
@@ -224,7 +227,7 @@ def test_user_settings_in_the_current_folder_are_not_project_settings(
     own = folder / ".refold"
     write_config(folder, 'permission_mode = "bypass"\n')
 
-    at = here(folder, Paths(own, own, own))
+    at = directory(folder, Paths(own, own, own))
 
     assert (at.state, at.settings.permission_mode) == ("nothing", "bypass")
 
@@ -257,15 +260,15 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
 ) -> None:
     write_config(folder, text)
 
-    at = here(folder, places)
+    at = directory(folder, places)
 
     assert at.state == "unusable"
     line = text.count("\n") + 1
     result = f".refold/config.toml:{line}: a project must not set {key}: "
     assert at.reason_ignored.startswith(result)
-    assert at.loaded == here(folder / ".refold", places).loaded
+    assert at.loaded == directory(folder / ".refold", places).loaded
     with pytest.raises(BadInput, match="must not set"):
-        here(folder, places, trust=True)
+        directory(folder, places, trust=True)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ def test_project_settings_cannot_loosen_permission_mode_and_sandbox(
 ) -> None:
     write_config(folder, text)
 
-    assert said in here(folder, places).reason_ignored
+    assert said in directory(folder, places).reason_ignored
 
 
 def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(
@@ -387,7 +390,7 @@ def test_invalid_project_settings_are_ignored_with_one_sentence(
 ) -> None:
     make(folder / ".refold" / name)
 
-    at = here(folder, places)
+    at = directory(folder, places)
 
     assert (at.state, rules(at)) == ("unusable", [])
     assert why.replace("config.toml", name) in at.reason_ignored
@@ -408,7 +411,7 @@ def test_a_symlinked_project_settings_directory_is_ignored(
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (work / ".refold").symlink_to(tmp_path / target)
 
-    assert here(work, places).reason_ignored == (
+    assert directory(work, places).reason_ignored == (
         "the settings in .refold cannot be read: it is a link; the settings of this "
         "folder are ignored"
     )
@@ -422,7 +425,7 @@ def test_a_file_in_place_of_the_project_settings_directory_is_reported(
 
     assert (
         "in .refold cannot be read: Not a directory"
-        in here(tmp_path, places).reason_ignored
+        in directory(tmp_path, places).reason_ignored
     )
 
 
@@ -430,7 +433,10 @@ def test_a_folder_that_is_missing_or_has_no_settings_yields_none(
     tmp_path: Path, places: Paths
 ) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
-        assert (here(folder, places).state, here(folder, places).reason_ignored) == (
+        assert (
+            directory(folder, places).state,
+            directory(folder, places).reason_ignored,
+        ) == (
             "nothing",
             "",
         )

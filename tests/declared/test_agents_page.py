@@ -24,7 +24,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 

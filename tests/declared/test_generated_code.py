@@ -84,7 +84,7 @@ ALL = tuple((str(SEED), name) for name in OF_SEED) + tuple(
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     Path("agents.toml").write_text(MORE)
@@ -269,19 +269,19 @@ def test_agent_keys_become_constants_of_the_generated_program() -> None:
 
 
 @pytest.mark.slow
-def test_generated_programs_pass_ruff_and_strict_type_checks(here: Path) -> None:
+def test_generated_programs_pass_ruff_and_strict_type_checks(directory: Path) -> None:
     for file, name in ALL:
         generate(file, name)
     tools = Path(sys.executable).parent
     everywhere = [*OF_SEED, *OF_MORE]
     places = [{"root": name} for name in everywhere]
     settings = {"typeCheckingMode": "strict", "executionEnvironments": places}
-    (here / "pyrightconfig.json").write_text(json.dumps(settings))
+    (directory / "pyrightconfig.json").write_text(json.dumps(settings))
 
     for command in (
         ["ruff", "check", "--isolated", "--select", "E,F,I,B,UP,SIM,RET,C4,C901", "--ignore", "E501"],
         ["ruff", "format", "--isolated", "--check"],
-        ["basedpyright", "-p", str(here), "--pythonversion", "3.11"],
+        ["basedpyright", "-p", str(directory), "--pythonversion", "3.11"],
     ):  # fmt: skip
         words = [] if command[0] == "basedpyright" else everywhere
         done = subprocess.run(
@@ -364,8 +364,8 @@ def test_generate_of_an_unknown_agent_suggests_the_nearest_name(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_call_and_the_conversation_continues(here: Path) -> None:
-    prog = here / "prog"
+def test_ctrl_c_stops_a_call_and_the_conversation_continues(directory: Path) -> None:
+    prog = directory / "prog"
     call = (
         '<tool_call>\n{"name": "bash", "arguments": {"command": "sleep 99"}}\n</tool_call>'
     )
@@ -399,9 +399,9 @@ def test_ctrl_c_stops_a_call_and_the_conversation_continues(here: Path) -> None:
 
 @pytest.mark.slow
 def test_the_status_line_is_erased_on_a_terminal_and_a_plain_line_elsewhere(
-    here: Path,
+    directory: Path,
 ) -> None:
-    prog = here / "prog"
+    prog = directory / "prog"
     prog.write_text("#!/bin/sh\ncat > /dev/null\necho Fine.\n")
     prog.chmod(0o755)
     Path("a.toml").write_text(

@@ -84,7 +84,7 @@ def script(sizes: Sequence[int]) -> list[Line]:
     return lines
 
 
-class Desk:
+class ApprovalSession:
     """A session, the place underneath, and a person who notes what they were shown."""
 
     def __init__(self, *sizes: int) -> None:
@@ -146,38 +146,40 @@ STEPS = some.builds(
 )  # fmt: skip
 
 
-async def take(step: Step, desk: Desk) -> None:
-    session = desk.session
+async def take(step: Step, approval_session: ApprovalSession) -> None:
+    session = approval_session.session
     assert session
-    waiting = desk.waiting(step.at)
+    waiting = approval_session.waiting(step.at)
     match step.what:
         case "go":
             if session.idle:
                 await session.inbox.say("go on")
             await session.run_turns()
         case "move":
-            desk.links[PATHS[step.at % 2]] = TARGETS[step.other]
+            approval_session.links[PATHS[step.at % 2]] = TARGETS[step.other]
         case "restart":
-            await desk.open()
+            await approval_session.open()
         case "stop":
             await session.inbox.interrupt()
         case _ if waiting is None:
             return
         case "show":
-            desk.show(waiting)
+            approval_session.show(waiting)
         case "wait":
             async with session.question_timeout.show_question(
                 waiting.id, waiting.call.hash
             ):
                 await anyio.sleep(100)
         case _:
-            await answer(step, waiting, desk)
+            await answer(step, waiting, approval_session)
 
 
-async def answer(step: Step, permission: Permission, desk: Desk) -> None:
-    session = desk.session
+async def answer(
+    step: Step, permission: Permission, approval_session: ApprovalSession
+) -> None:
+    session = approval_session.session
     assert session
-    hash_, does = desk.seen.get(permission.id, ("", ""))
+    hash_, does = approval_session.seen.get(permission.id, ("", ""))
     match step.what:
         case "deny":
             await session.inbox.answer(permission.id, allowed=False)
@@ -185,18 +187,18 @@ async def answer(step: Step, permission: Permission, desk: Desk) -> None:
             result = await session.inbox.answer(permission.id, allowed=True, hash_=hash_)
             assert result == (hash_ == permission.call.hash)
             if result:
-                desk.approved.append(does)
+                approval_session.approved.append(does)
                 assert not await session.inbox.answer(
                     permission.id, allowed=True, hash_=hash_
                 )
         case "stale":
-            for text in desk.older:
+            for text in approval_session.older:
                 if text != permission.call.hash:
                     assert not await session.inbox.answer(
                         permission.id, allowed=True, hash_=text
                     )
         case "other":
-            for call, (text, _) in desk.seen.items():
+            for call, (text, _) in approval_session.seen.items():
                 if call != permission.id and text != permission.call.hash:
                     assert not await session.inbox.answer(
                         permission.id, allowed=True, hash_=text
@@ -232,26 +234,26 @@ async def answer(step: Step, permission: Permission, desk: Desk) -> None:
 def test_every_call_that_ran_was_shown_and_approved_once(
     sizes: list[int], steps: list[Step]
 ) -> None:
-    desk = Desk(*sizes)
+    approval_session = ApprovalSession(*sizes)
 
     async def run_story() -> None:
-        await desk.open()
+        await approval_session.open()
         for step in (Step("go"), *steps, Step("go")):
-            await take(step, desk)
-            assert set(desk.struck) <= set(desk.approved)
-            assert len(desk.struck) == len(set(desk.struck))
+            await take(step, approval_session)
+            assert set(approval_session.struck) <= set(approval_session.approved)
+            assert len(approval_session.struck) == len(set(approval_session.struck))
 
     without_waiting(run_story)
 
 
 def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
-    desk = Desk(1, 0)
+    approval_session = ApprovalSession(1, 0)
 
     async def run_story() -> tuple[list[object], bool, float]:
-        session = await desk.open()
+        session = await approval_session.open()
         await session.inbox.say("go")
         await session.run_turns()
-        waiting = desk.waiting(0)
+        waiting = approval_session.waiting(0)
         assert waiting
         for seconds in (100, 150):  # with an hour between, when no screen shows it
             async with session.question_timeout.show_question(
@@ -266,35 +268,37 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
         late = await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
         await session.run_turns()
         call = [
-            e.event for e in entries(desk.store) if isinstance(e.event, Answered | Ended)
+            e.event
+            for e in entries(approval_session.store)
+            if isinstance(e.event, Answered | Ended)
         ]
         return list(call), late, anyio.current_time() - began
 
     events, late, _ = without_waiting(run_story)
 
-    assert (late, desk.struck) == (False, [])
+    assert (late, approval_session.struck) == (False, [])
     assert isinstance(events[0], Answered)
     assert (events[0].allowed, events[0].reason) == (False, "no answer came within 300 s")
 
 
 @pytest.mark.parametrize("moved", [True, False])
 def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool) -> None:
-    desk = Desk(1, 0)
+    approval_session = ApprovalSession(1, 0)
 
     async def run_story() -> tuple[str, ...]:
-        session = await desk.open()
+        session = await approval_session.open()
         await session.inbox.say("go")
         await session.run_turns()
-        waiting = desk.waiting(0)
+        waiting = approval_session.waiting(0)
         assert waiting
         await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
         if moved:
-            desk.links[PATHS[0]] = TARGETS[2]
+            approval_session.links[PATHS[0]] = TARGETS[2]
         view = await session.run_turns()
-        again = desk.waiting(0)
+        again = approval_session.waiting(0)
         assert (again is not None) == moved
         assert again is None or again.call.hash != waiting.call.hash
         return tuple(c.stage for c in view.conversation.calls)
 
     assert without_waiting(run_story) == (("asked",) if moved else ())
-    assert desk.struck == ([] if moved else [f"0 at {TARGETS[0]}"])
+    assert approval_session.struck == ([] if moved else [f"0 at {TARGETS[0]}"])

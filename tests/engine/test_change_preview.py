@@ -35,18 +35,18 @@ def edit(old: str, new: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     inside = tmp_path / "w"
     inside.mkdir()
     (inside / "a").write_text("one\ntwo\n")
     return inside
 
 
-def place(here: Path, *script: Line) -> World:
-    files = DiskFiles(here)
+def place(directory: Path, *script: Line) -> World:
+    files = DiskFiles(directory)
 
     def facts() -> Facts:
-        return Facts(follow=lambda path: str(files.real(path)), roots=(str(here),))
+        return Facts(follow=lambda path: str(files.real(path)), roots=(str(directory),))
 
     return world(
         ScriptedProvider(*script),
@@ -89,24 +89,24 @@ def failures(events: list[Event]) -> list[str]:
     return [e.text for e in events if isinstance(e, Ended) and e.outcome == "failed"]
 
 
-def test_question_shows_the_diff_that_the_call_then_makes(here: Path) -> None:
-    events = run_with_verdicts(place(here, [READ], [edit("two", "2")], "Done."), True)
+def test_question_shows_the_diff_that_the_call_then_makes(directory: Path) -> None:
+    events = run_with_verdicts(place(directory, [READ], [edit("two", "2")], "Done."), True)
 
     diff = ("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")
     assert list_previews(events) == [[diff]]
     done = [e for e in events if isinstance(e, Ended) and e.shown]
     assert [(d.kind, d.text) for d in done[-1].shown] == [diff]  # type: ignore[union-attr]
-    assert (here / "a").read_text() == "one\n2\n"
+    assert (directory / "a").read_text() == "one\n2\n"
 
 
-def test_nothing_is_written_before_approval_or_after_a_denial(here: Path) -> None:
+def test_nothing_is_written_before_approval_or_after_a_denial(directory: Path) -> None:
     script = [READ], [call("write_file", path="a", content="x\n")], "Pity."
 
-    events = run_with_verdicts(place(here, *script))
+    events = run_with_verdicts(place(directory, *script))
     assert list_previews(events) == [[("changed", "@@ -1,2 +1,1 @@\n-one\n-two\n+x")]]
-    assert (here / "a").read_text() == "one\ntwo\n"
-    run_with_verdicts(place(here, *script), False)
-    assert (here / "a").read_text() == "one\ntwo\n"
+    assert (directory / "a").read_text() == "one\ntwo\n"
+    run_with_verdicts(place(directory, *script), False)
+    assert (directory / "a").read_text() == "one\ntwo\n"
 
 
 @pytest.mark.parametrize(
@@ -118,69 +118,69 @@ def test_nothing_is_written_before_approval_or_after_a_denial(here: Path) -> Non
     ],
 )
 def test_call_that_would_fail_fails_without_a_question(
-    here: Path, made: tuple[str, str], said: str
+    directory: Path, made: tuple[str, str], said: str
 ) -> None:
-    events = run_with_verdicts(place(here, [made], "Then not."))
+    events = run_with_verdicts(place(directory, [made], "Then not."))
 
     assert [text.startswith(said) for text in failures(events)] == [True]
     assert not any(isinstance(event, Judged) for event in events)
 
 
-def test_edit_of_missing_text_fails_without_a_question(here: Path) -> None:
-    events = run_with_verdicts(place(here, [READ], [edit("three", "3")], "Then not."))
+def test_edit_of_missing_text_fails_without_a_question(directory: Path) -> None:
+    events = run_with_verdicts(place(directory, [READ], [edit("three", "3")], "Then not."))
 
     assert len(failures(events)) == 1
     assert list_previews(events) == []
 
 
 def test_edit_of_missing_text_beside_a_read_of_the_file_fails_without_a_question(
-    here: Path,
+    directory: Path,
 ) -> None:
-    events = run_with_verdicts(place(here, [READ, edit("three", "3")], "Then not."))
+    events = run_with_verdicts(place(directory, [READ, edit("three", "3")], "Then not."))
 
     assert len(failures(events)) == 1
     assert list_previews(events) == []
 
 
-def test_edit_beside_a_read_of_the_file_is_previewed(here: Path) -> None:
-    events = run_with_verdicts(place(here, [READ, edit("two", "2")], "Done."), True)
+def test_edit_beside_a_read_of_the_file_is_previewed(directory: Path) -> None:
+    events = run_with_verdicts(place(directory, [READ, edit("two", "2")], "Done."), True)
 
     assert list_previews(events) == [[("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")]]
-    assert (here / "a").read_text() == "one\n2\n"
+    assert (directory / "a").read_text() == "one\n2\n"
 
 
-def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(here: Path) -> None:
+def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(directory: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Done."
 
-    events = run_with_verdicts(place(here, *script), True, True)
+    events = run_with_verdicts(place(directory, *script), True, True)
 
     assert list_previews(events) == [
         [("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")],
         [("changed", "@@ -1,2 +1,2 @@\n one\n-2\n+II")],
     ]
-    assert (here / "a").read_text() == "one\nII\n"
+    assert (directory / "a").read_text() == "one\nII\n"
 
 
-def test_edit_that_depends_on_a_denied_edit_fails(here: Path) -> None:
+def test_edit_that_depends_on_a_denied_edit_fails(directory: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Pity."
 
-    events = run_with_verdicts(place(here, *script), False, True)
+    events = run_with_verdicts(place(directory, *script), False, True)
 
     assert [isinstance(e, Answered) for e in events].count(True) == 2
     assert len(failures(events)) == 1
-    assert (here / "a").read_text() == "one\ntwo\n"
+    assert (directory / "a").read_text() == "one\ntwo\n"
 
 
 def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
-    here: Path,
+    directory: Path,
 ) -> None:
-    store, result = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
+    store, result = MemoryStore(), place(directory, [READ], [edit("two", "2")], "Pity.")
 
     async def run_story() -> None:
         session = await open_session(store, result)
         await session.inbox.say("go")
         await session.run_turns()
-        (here / "a").write_text("one\ntwo\nthree\n")
+        (directory / "a").write_text("one\ntwo\nthree\n")
         (request,) = requests(session.view)
         await session.inbox.answer(request.id, allowed=True)
         await session.run_turns()
@@ -188,32 +188,32 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     anyio.run(run_story)
 
     assert failures([e.event for e in entries(store)])[0].startswith("a has changed since")
-    assert (here / "a").read_text() == "one\ntwo\nthree\n"
+    assert (directory / "a").read_text() == "one\ntwo\nthree\n"
 
 
-def test_question_shows_every_file_change_of_a_patch(here: Path) -> None:
+def test_question_shows_every_file_change_of_a_patch(directory: Path) -> None:
     patch = (
         "*** Begin Patch\n*** Delete File: a\n*** Add File: d/new\n+first\n*** End Patch\n"
     )
 
     events = run_with_verdicts(
-        place(here, [READ], [call("apply_patch", patch=patch)], "Done.")
+        place(directory, [READ], [call("apply_patch", patch=patch)], "Done.")
     )
 
     assert list_previews(events) == [
         [("deleted", "@@ -1,2 +0,0 @@\n-one\n-two"), ("created", "@@ -0,0 +1,1 @@\n+first")]
     ]
-    assert (here / "a").exists()
-    assert not (here / "d").exists()
+    assert (directory / "a").exists()
+    assert not (directory / "d").exists()
 
 
-def test_tool_that_raises_in_the_preview_fails_without_a_question(here: Path) -> None:
+def test_tool_that_raises_in_the_preview_fails_without_a_question(directory: Path) -> None:
     @tool(Effect.CHANGE, path="path", dry_run=True)
     async def broken(path: str, *, files: object) -> Reply:
         """Divide."""
         return Reply(f"{path} {files} {1 // 0}")
 
-    result = place(here, [call("broken", path="a")], "Then not.")
+    result = place(directory, [call("broken", path="a")], "Then not.")
 
     events = run_with_verdicts(replace(result, tools=(broken,)))
 
@@ -221,19 +221,19 @@ def test_tool_that_raises_in_the_preview_fails_without_a_question(here: Path) ->
 
 
 def test_file_outside_the_workspace_is_not_previewed_before_approval(
-    here: Path, tmp_path: Path
+    directory: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("x")
     for name in ("secret", "missing"):
         result = call("edit_file", path=str(tmp_path / name), old="x", new="y")
-        events = run_with_verdicts(place(here, [result], "Then not."))
+        events = run_with_verdicts(place(directory, [result], "Then not."))
         assert (failures(events), list_previews(events)) == ([], [[]])
 
 
 def test_tool_with_dry_run_may_use_files_only() -> None:
-    async def both(path: str, *, files: object, commands: object) -> Reply:
+    async def run_both(path: str, *, files: object, commands: object) -> Reply:
         """Call both tools."""
         return Reply(f"{path} {files} {commands}")
 
     with pytest.raises(BadInput, match="'both' takes commands: with dry_run=True"):
-        tool(Effect.CHANGE, path="path", dry_run=True)(both)
+        tool(Effect.CHANGE, path="path", dry_run=True)(run_both)

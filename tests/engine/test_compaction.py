@@ -93,7 +93,7 @@ def a_look(n: int, length: int = 1500) -> Reply:
     return Reply(f"I look at {n}.", (("look", f'{{"n": {n}, "length": {length}}}'),))
 
 
-def talk(store: MemoryStore, world: World, *said: str) -> View:
+def run_conversation(store: MemoryStore, world: World, *said: str) -> View:
     async def main() -> View:
         session = await with_history(store, world)
         for text in said:
@@ -179,7 +179,7 @@ def test_old_results_are_pruned_before_anything_is_summarized() -> None:
         MemoryStore(),
     )
 
-    talk(store, world(model), "Look at all.")
+    run_conversation(store, world(model), "Look at all.")
 
     first = compactions(store)[0]
     assert (first.kind, first.summary) == ("prune", "")
@@ -194,7 +194,7 @@ def test_request_only_grows_at_its_end_between_two_prunings() -> None:
         MemoryStore(),
     )
 
-    talk(store, world(model), "Look at all.")
+    run_conversation(store, world(model), "Look at all.")
 
     breaks = sum(
         not words(after).startswith(words(before))
@@ -218,7 +218,9 @@ def test_oldest_messages_are_dropped_with_a_notice_when_summaries_fail(
     model = LongModel(lambda n: a_look(n) if n < 40 else Reply("Done."), lambda _: summary)
     store = MemoryStore()
 
-    view = talk(store, world(model, shares=CompactionShares(prune=1)), CONSTRAINT)
+    view = run_conversation(
+        store, world(model, shares=CompactionShares(prune=1)), CONSTRAINT
+    )
 
     (trimmed, *_) = [c for c in compactions(store) if c.kind != "prune"]
     assert view.turn.outcome == "answered"
@@ -243,7 +245,7 @@ def test_message_longer_than_the_window_is_sent_in_part_and_found_by_search() ->
     )
     store = MemoryStore()
 
-    view = talk(store, world(model), text)
+    view = run_conversation(store, world(model), text)
 
     assert view.turn.outcome == "answered"
     assert max(map(size, model.asked)) <= WINDOW
@@ -316,7 +318,7 @@ def test_model_can_request_a_compaction() -> None:
     answers = [*(a_look(n, 100) for n in range(6)), asks, Reply("Done.")]
     model, store = LongModel(lambda n: answers[n]), MemoryStore()
 
-    view = talk(store, world(model), "Look.")
+    view = run_conversation(store, world(model), "Look.")
 
     assert view.turn.outcome == "answered"
     assert [c.kind for c in compactions(store)] == ["full"]
@@ -329,7 +331,7 @@ def test_request_refused_as_too_long_is_compacted_and_sent_again() -> None:
     looks += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
     model, store = LongModel(lambda n: looks[n]), MemoryStore()
 
-    view = talk(store, world(model), "Look.")
+    view = run_conversation(store, world(model), "Look.")
 
     assert view.turn.outcome == "answered"
     (result,) = compactions(store)
@@ -341,7 +343,7 @@ def test_second_refusal_as_too_long_ends_the_turn() -> None:
     model = LongModel(lambda n: looks[n] if n < 6 else TooLong("it never fits"))
     store = MemoryStore()
 
-    view = talk(store, world(model), "Look.")
+    view = run_conversation(store, world(model), "Look.")
 
     assert (view.turn.outcome, view.turn.reason) == ("failed", "it never fits")
     assert len(model.asked) == 8
@@ -373,7 +375,7 @@ def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
     model = LongModel(lambda n: a_look(n) if n < 16 else Reply("Done."))
     store = MemoryStore()
 
-    talk(store, world(model, 18, CompactionShares(prune=1)), "Look.")
+    run_conversation(store, world(model, 18, CompactionShares(prune=1)), "Look.")
 
     numbers = [
         n for n, r in enumerate(model.asked) if "more answers are allowed" in words(r)
@@ -409,7 +411,9 @@ def test_full_window_fails_the_turn_when_compaction_is_switched_off() -> None:
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
-    view = talk(store, world(model, shares=CompactionShares(prune=1, compact=1)), "Look.")
+    view = run_conversation(
+        store, world(model, shares=CompactionShares(prune=1, compact=1)), "Look."
+    )
 
     assert view.turn.outcome == "failed"
     assert "takes 8,000: nothing was sent" in view.turn.reason
@@ -421,7 +425,7 @@ def test_message_at_a_full_window_is_delivered_once_and_the_turn_fails() -> None
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
-    view = talk(
+    view = run_conversation(
         store, world(model, shares=CompactionShares(prune=1, compact=1)), "Look.", "Again."
     )
 

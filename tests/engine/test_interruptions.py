@@ -109,7 +109,7 @@ def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> 
 
 
 def test_second_concurrent_run_is_refused() -> None:
-    async def twice() -> str:
+    async def run_twice() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
         result = world(provider, tools=(endless(busy),), rules=ANY)
@@ -123,7 +123,7 @@ def test_second_concurrent_run_is_refused() -> None:
             await session.inbox.interrupt()
         return str(caught.value)
 
-    assert anyio.run(twice) == (
+    assert anyio.run(run_twice) == (
         "a turn of this session is running already: wait, or stop it"
     )
 

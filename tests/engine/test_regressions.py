@@ -203,7 +203,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
 def test_two_concurrent_continues_start_one_turn() -> None:
     store = MemoryStore()
 
-    async def twice() -> None:
+    async def run_twice() -> None:
         session = await open_session(
             store, world(ScriptedProvider("One.", "Two.", "Three."))
         )
@@ -215,7 +215,7 @@ def test_two_concurrent_continues_start_one_turn() -> None:
             with pytest.raises(Exception, match="running already"):
                 await session.continue_()
 
-    anyio.run(twice)
+    anyio.run(run_twice)
 
     assert kinds(store).split().count("TurnStarted") == 2
 
@@ -241,13 +241,13 @@ def test_approval_given_while_background_work_stops_is_not_lost() -> None:
         if not result:
             result.append(await sessions[0].inbox.answer("call-0", allowed=True))
 
-    async def work() -> View:
+    async def scenario() -> View:
         provider = ScriptedProvider([BOOK], "Done.")
         outcome = world(provider, orders, rules=(), background=beside)
         sessions.append(await open_session(MemoryStore(), outcome))
         await sessions[0].inbox.say("Book.")
         return await sessions[0].run_turns()
 
-    view = anyio.run(work)
+    view = anyio.run(scenario)
 
     assert (result, orders, view.turn.outcome) == ([True], ["taxi"], "answered")

@@ -32,7 +32,13 @@ from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Usage
 from tests.engine.house import entries, open_session
 from tests.engine.long_talks import LongModel, size, words
-from tests.engine.test_compaction import CONSTRAINT, a_look, compactions, talk, world
+from tests.engine.test_compaction import (
+    CONSTRAINT,
+    a_look,
+    compactions,
+    run_conversation,
+    world,
+)
 
 NEVER = CompactionShares(prune=1)
 
@@ -76,7 +82,7 @@ def test_failed_summary_of_any_kind_lets_the_turn_continue(
 ) -> None:
     model, store = looks(30, summary=lambda _: kind("not today")), MemoryStore()
 
-    view = talk(store, world(model, shares=NEVER), CONSTRAINT)
+    view = run_conversation(store, world(model, shares=NEVER), CONSTRAINT)
 
     assert view.turn.outcome == "answered"
     assert {c.kind for c in compactions(store)} == {"trim"}
@@ -90,7 +96,7 @@ def test_failed_summary_keeps_the_previous_summary() -> None:
         MemoryStore(),
     )
 
-    talk(store, world(model, shares=NEVER), CONSTRAINT)
+    run_conversation(store, world(model, shares=NEVER), CONSTRAINT)
 
     assert [c.kind for c in compactions(store)][:3] == ["full", "trim", "trim"]
     assert "The door code is 4711." in words(model.asked[-1])
@@ -102,7 +108,7 @@ def test_hostile_summary_cannot_close_its_tags() -> None:
     )
     model, store = looks(30, summary=lambda _: Reply(hostile)), MemoryStore()
 
-    view = talk(store, world(model, shares=NEVER), CONSTRAINT)
+    view = run_conversation(store, world(model, shares=NEVER), CONSTRAINT)
 
     assert view == fold(entries(store))
     for item in compactions(store):
@@ -118,7 +124,7 @@ def test_refused_summary_is_recorded_as_no_summary_and_charged() -> None:
         MemoryStore(),
     )
 
-    talk(store, world(model, shares=NEVER), CONSTRAINT)
+    run_conversation(store, world(model, shares=NEVER), CONSTRAINT)
 
     assert "no summary: the model refused" in compactions(store)[0].reason
     settled = [e.event for e in entries(store) if isinstance(e.event, Settled)]
@@ -172,7 +178,7 @@ def test_summary_request_fits_the_window_of_a_smaller_helper_model(window: int) 
     )
     store = MemoryStore()
 
-    talk(store, result, CONSTRAINT)
+    run_conversation(store, result, CONSTRAINT)
 
     assert helper.summed
     assert all(size(r) + r.max_output <= window for r in helper.summed)
@@ -189,7 +195,7 @@ def test_request_refused_as_too_long_is_compacted_again_after_an_earlier_compact
 
     model, store = LongModel(answer), MemoryStore()
 
-    view = talk(store, world(model, shares=NEVER), CONSTRAINT)
+    view = run_conversation(store, world(model, shares=NEVER), CONSTRAINT)
 
     reasons = [c.reason for c in compactions(store)]
     assert view.turn.outcome == "answered"
@@ -210,7 +216,7 @@ def test_refusal_without_a_known_window_shrinks_the_request_until_it_fits() -> N
             async for delta in model.stream(request):
                 yield delta
 
-    view = talk(store, world(model, window=0, provider=Small()), CONSTRAINT)
+    view = run_conversation(store, world(model, window=0, provider=Small()), CONSTRAINT)
 
     assert view.turn.outcome == "answered"
     assert len(compactions(store)) >= 1
@@ -358,7 +364,7 @@ def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int
 def test_usage_of_turns_and_summaries_adds_up() -> None:
     model, store = looks(80), MemoryStore()
 
-    view = talk(store, world(model, shares=NEVER), CONSTRAINT, "And now?")
+    view = run_conversation(store, world(model, shares=NEVER), CONSTRAINT, "And now?")
 
     total = sum(size(r) for r in (*model.asked, *model.summed))
     assert view.account.spent.usage.fresh == total
@@ -373,7 +379,7 @@ def test_summaries_are_not_requested_at_every_step(system: int, length: int) -> 
     model, store = looks(100, length), MemoryStore()
     result = world(model, 200, window=4_000, system="s" * 4 * system, longest_result=4_000)
 
-    view = talk(store, result, CONSTRAINT)
+    view = run_conversation(store, result, CONSTRAINT)
 
     assert view.turn.outcome == "answered"
     assert len(model.summed) <= 20

@@ -342,7 +342,7 @@ def test_question_stays_open_across_a_restart_and_its_first_answer_wins() -> Non
 def test_call_approved_while_another_runs_starts_at_once() -> None:
     store, orders = MemoryStore(), list[str]()
 
-    async def both() -> None:
+    async def run_both() -> None:
         booked = anyio.Event()
 
         @tool(Effect.LOOK)
@@ -376,7 +376,7 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
             await anyio.lowlevel.checkpoint()
             await session.run_turns()
 
-    anyio.run(both)
+    anyio.run(run_both)
 
     assert orders == ["taxi"]
     assert entries(store)[-1].event == TurnEnded("answered")
@@ -400,7 +400,7 @@ def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> No
 def test_grant_for_the_session_prevents_further_questions() -> None:
     orders: list[str] = []
 
-    async def twice() -> list[str]:
+    async def run_twice() -> list[str]:
         script = ([BOOK], [("book", '{"what": "bus"}')], "Done.")
         session = await open_session(
             MemoryStore(), world(ScriptedProvider(*script), orders, rules=())
@@ -410,7 +410,7 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
         await session.inbox.answer("call-0", allowed=True, grants=("book",))
         return [*stages, (await session.run_turns()).turn.outcome]
 
-    assert anyio.run(twice) == ["asked", "answered"]
+    assert anyio.run(run_twice) == ["asked", "answered"]
     assert orders == ["taxi", "bus"]
 
 
@@ -491,11 +491,11 @@ def test_invalid_utf8_does_not_stop_the_journal() -> None:
 
 
 def test_message_sent_twice_with_one_key_is_accepted_once() -> None:
-    async def twice() -> list[bool]:
+    async def run_twice() -> list[bool]:
         session = await open_session(MemoryStore(), world(ScriptedProvider()))
         return [await session.inbox.say("Hi", client_key="k") for _ in range(2)]
 
-    assert anyio.run(twice) == [True, False]
+    assert anyio.run(run_twice) == [True, False]
 
 
 def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:

@@ -12,7 +12,7 @@ EVERY = read_set()
 
 
 @pytest.fixture(autouse=True)
-def here(home: Path) -> None:
+def directory(home: Path) -> None:
     if shutil.which("bwrap") is None or shutil.which("curl") is None:
         pytest.skip("the attacks need bubblewrap and curl")
 

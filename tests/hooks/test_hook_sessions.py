@@ -20,7 +20,7 @@ from refold.testing.providers import Line, ScriptedProvider
 from tests.cli.running import call, refold, script
 from tests.place.walled import needs_bubblewrap
 from tests.server.serving import order, read_until, server
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 pytestmark = pytest.mark.slow  # each hook is a program
 
@@ -137,11 +137,11 @@ def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
     place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'"))
     result = list[tuple[str, str]]()
 
-    async def yes(question: Question) -> bool:
+    async def answer_yes(question: Question) -> bool:
         result.append((question.tool, question.reason))
         return True
 
-    entries = place.run(place.agent(CALL, "Done.", approve=yes), "Go.")
+    entries = place.run(place.agent(CALL, "Done.", approve=answer_yes), "Go.")
 
     assert [end.outcome for end in of(entries, Ended)] == ["done"]
     assert len(result) == 1
@@ -155,12 +155,12 @@ def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place
     place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'", "Bash"))
     result = list[object]()
 
-    async def yes(question: Question) -> bool:
+    async def answer_yes(question: Question) -> bool:
         result.append(question.arguments)
         return True
 
     line: Line = [("bash", '{"command": "echo model"}')]
-    place.run(place.agent(line, "Done.", approve=yes), "Go.")
+    place.run(place.agent(line, "Done.", approve=answer_yes), "Go.")
 
     assert result == [{"command": "echo changed > made"}]
     assert (place.work / "made").read_text() == "changed\n"
@@ -181,10 +181,10 @@ def test_a_command_changed_by_a_hook_is_refused_if_no_rule_allows_it(place: Plac
 def test_a_notification_hook_runs_at_a_permission_prompt(place: Place) -> None:
     place.hooks(Notification=command(LOG))
 
-    async def no(question: Question) -> bool:
+    async def answer_no(question: Question) -> bool:
         return False
 
-    place.run(place.agent(CALL, "Done.", settings={}, approve=no), "Go.")
+    place.run(place.agent(CALL, "Done.", settings={}, approve=answer_no), "Go.")
 
     (data,) = place.log
     assert data["notification_type"] == "permission_prompt"
@@ -505,7 +505,7 @@ def test_each_hook_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     answers: tuple[Line, ...] = ([("bash", '{"command": "echo hi"}')], "Done.", "Summary.")
 
-    rows = Desk(tmp_path).tell("Go.", "/hooks", "/compact", answers=answers)
+    rows = TerminalDriver(tmp_path).tell("Go.", "/hooks", "/compact", answers=answers)
 
     fired = [
         json.loads(row)["hook_event_name"]

@@ -12,7 +12,7 @@ from refold.testing.providers import Line
 from refold.values.modes import HookEvent
 from tests.cli.running import LONG, call, refold, script
 from tests.server.serving import order, read_until, server
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 HOOK_EVENTS: Sequence[str] = get_args(HookEvent)
 pytestmark = pytest.mark.slow  # each hook is a program
@@ -45,7 +45,7 @@ def list_fired_events(directory: Path, *, below: bool = False) -> set[str]:
 
 
 def test_at_a_terminal_all_nine_hook_events_fire(tmp_path: Path) -> None:
-    Desk(tmp_path).tell("Go.", "y", "/compact", answers=tuple(STORY))
+    TerminalDriver(tmp_path).tell("Go.", "y", "/compact", answers=tuple(STORY))
 
     assert list_fired_events(tmp_path) == set(HOOK_EVENTS)
 
@@ -99,6 +99,6 @@ def test_in_a_subagent_all_hook_events_but_stop_fire(tmp_path: Path, home: Path)
     (home / "refold" / "config.toml").write_text(COMPACTS)
     long: Line = [("bash", '{"command": "seq 2000"}')]
 
-    Desk(tmp_path).tell("Go.", "y", answers=(TASK, BASH, long, *["Done."] * 4))
+    TerminalDriver(tmp_path).tell("Go.", "y", answers=(TASK, BASH, long, *["Done."] * 4))
 
     assert list_fired_events(tmp_path, below=True) == set(HOOK_EVENTS) - {"Stop"}

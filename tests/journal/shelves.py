@@ -19,7 +19,7 @@ def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1
     return file
 
 
-def talk(*text: str, directory: str = "/work") -> Sequence[Event]:
+def conversation_events(*text: str, directory: str = "/work") -> Sequence[Event]:
     """A session with these messages, a turn each."""
     starteds: list[Event] = [SessionStarted(directory, "0.1")]
     for word in text:

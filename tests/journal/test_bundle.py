@@ -36,7 +36,7 @@ from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
-from tests.views.planted import answer, family, plant, start_events
+from tests.views.planted import answer, family, start_events, write_journal
 
 ID = "20260101-000000-abcd"
 NOW = 1_800_000_000.0
@@ -91,7 +91,7 @@ def test_exporting_an_imported_session_gives_the_same_bytes(
     tmp_path: Path, events: list[Event]
 ) -> None:
     one, two = homes(tmp_path)
-    bytes_ = plant(one.path(ID), events)
+    bytes_ = write_journal(one.path(ID), events)
     document = pack(one)
 
     session = unpack_bundle(two, document)
@@ -109,10 +109,14 @@ def test_children_and_blobs_are_exported_and_imported(tmp_path: Path) -> None:
     large = os.urandom(2_000_000)
     names = with_blobs(path, b"", b"a", large)
     pictures = tuple(Image(name, "image/png") for name in (*names, names[1]))
-    plant(path, [*start_events(), Said("see", images=pictures), *events_of(path)[5:]])
+    write_journal(
+        path, [*start_events(), Said("see", images=pictures), *events_of(path)[5:]]
+    )
     (deep,) = with_blobs(path / "children/child-2", b"whole")
     below = events_of(path / "children/child-2")
-    plant(path / "children/child-2", [*below, Ended("c", "done", "", full_blob=deep)])
+    write_journal(
+        path / "children/child-2", [*below, Ended("c", "done", "", full_blob=deep)]
+    )
     document = pack(one)
 
     session = unpack_bundle(two, document)
@@ -152,7 +156,7 @@ def test_an_export_is_a_standard_tar_with_the_names_of_the_session_files(
     one, _ = homes(tmp_path)
     path = family(one.path(ID))
     (name,) = with_blobs(path, b"picture")
-    plant(path, [*events_of(path), Said("see", images=(Image(name, "image/png"),))])
+    write_journal(path, [*events_of(path), Said("see", images=(Image(name, "image/png"),))])
 
     with tarfile.open(fileobj=io.BytesIO(pack(one))) as file:
         file.extractall(tmp_path / "apart", filter="data")
@@ -176,7 +180,7 @@ def test_exporting_a_journal_that_shrinks_meanwhile_fails(
     tmp_path: Path,
 ) -> None:
     one, _ = homes(tmp_path)
-    plant(one.path(ID), RICH)
+    write_journal(one.path(ID), RICH)
     packing = SessionPacker(one.path(ID), ID)
     (one.path(ID) / "events.jsonl").write_bytes(b"")
 
@@ -196,7 +200,7 @@ def test_python_variables_are_neither_exported_nor_imported(
     path = one.path(ID)
     path.mkdir()
     index, part, files, whole = with_blobs(path, b"index", b"part", b"files", b"whole")
-    plant(
+    write_journal(
         path,
         [
             *start_events("Hello"),
@@ -221,9 +225,9 @@ def test_python_variables_are_neither_exported_nor_imported(
 
 def test_export_includes_events_recorded_after_an_import(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
-    plant(one.path(ID), RICH)
+    write_journal(one.path(ID), RICH)
     unpack_bundle(two, pack(one))
-    plant(two.path(ID), [*events_of(two.path(ID)), Said("More."), TurnStarted(13)])
+    write_journal(two.path(ID), [*events_of(two.path(ID)), Said("More."), TurnStarted(13)])
     document = pack(two)
 
     unpack_bundle(one, document)
@@ -237,7 +241,7 @@ def test_an_imported_session_continues_in_the_directory_of_the_import(
     tmp_path: Path,
 ) -> None:
     one, two = homes(tmp_path)
-    plant(one.path(ID), RICH)
+    write_journal(one.path(ID), RICH)
     here = tmp_path / "here"
     here.mkdir()
 
@@ -252,7 +256,7 @@ def test_exporting_a_damaged_journal_includes_the_events_before_the_damage(
     tmp_path: Path, harm: str
 ) -> None:
     one, two = homes(tmp_path)
-    bytes_ = plant(one.path(ID), RICH)
+    bytes_ = write_journal(one.path(ID), RICH)
     lines = bytes_.split(b"\n")[:-1]
     good = b"\n".join(lines[:7]) + b"\n"
     rest = {
@@ -290,7 +294,7 @@ def test_damaged_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")
     pictures = tuple(Image(name, "image/png") for name in names)
-    plant(one.path(ID), [*start_events(), Said("see", images=pictures)])
+    write_journal(one.path(ID), [*start_events(), Said("see", images=pictures)])
     (one.path(ID) / "blobs" / names[0]).unlink()
     (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
 
@@ -330,12 +334,12 @@ def test_a_concurrent_import_of_the_same_session_fails_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
     one, two = homes(tmp_path)
-    plant(one.path(ID), [*start_events(), answer("So."), TurnEnded("answered")])
+    write_journal(one.path(ID), [*start_events(), answer("So."), TurnEnded("answered")])
     document = pack(one)
 
     class Overtaken(Disk):
         def rename(self, old: Path, new: Path) -> None:
-            plant(two.path(ID), start_events())
+            write_journal(two.path(ID), start_events())
             super().rename(old, new)
 
     with pytest.raises(BadInput, match=f"has just created the session {ID}; nothing was"):

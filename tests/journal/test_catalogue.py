@@ -25,7 +25,7 @@ from refold.journal.state import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
 from tests.journal.journals import as_file, lines
-from tests.journal.shelves import put, talk
+from tests.journal.shelves import conversation_events, put
 from tests.session.golden.record import EVENTS as GOLDEN
 
 
@@ -73,7 +73,7 @@ def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
 
 def test_cards_are_sorted_by_their_last_write(home: JournalDirectory) -> None:
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
-        put(home, name, *talk("so"), changed=changed)
+        put(home, name, *conversation_events("so"), changed=changed)
 
     assert ids(home.catalogue().cards()) == ["b", "a", "c"]
 
@@ -81,10 +81,10 @@ def test_cards_are_sorted_by_their_last_write(home: JournalDirectory) -> None:
 def test_catalogue_indexes_appended_events_once(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
     before = search(home, "umbrella")
 
-    put(home, "one", *talk("umbrella", "umbrella again"), changed=2.0)
+    put(home, "one", *conversation_events("umbrella", "umbrella again"), changed=2.0)
 
     assert before == [("one", 2)]
     assert sorted(search(home, "umbrella")) == [("one", 2), ("one", 5)]
@@ -94,9 +94,9 @@ def test_catalogue_indexes_appended_events_once(
 @pytest.mark.parametrize(
     "now",
     [
-        talk("sun"),
-        talk("sunshine and much more of it", "umbrella stand"),
-        talk("x")[:1],
+        conversation_events("sun"),
+        conversation_events("sunshine and much more of it", "umbrella stand"),
+        conversation_events("x")[:1],
         (),
     ],
     ids=["replaced", "longer", "cut", "empty"],
@@ -104,7 +104,7 @@ def test_catalogue_indexes_appended_events_once(
 def test_a_replaced_journal_is_indexed_again(
     home: JournalDirectory, now: Sequence[Event]
 ) -> None:
-    put(home, "one", *talk("umbrella", "rain"))
+    put(home, "one", *conversation_events("umbrella", "rain"))
     assert search(home, "umbrella") == [("one", 2)]
 
     put(home, "one", *now, changed=2.0)
@@ -114,7 +114,7 @@ def test_a_replaced_journal_is_indexed_again(
 
 
 def test_a_partial_line_is_indexed_once_it_is_complete(home: JournalDirectory) -> None:
-    file = put(home, "one", *talk("umbrella"))
+    file = put(home, "one", *conversation_events("umbrella"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
     before = home.catalogue().cards()
@@ -126,7 +126,7 @@ def test_a_partial_line_is_indexed_once_it_is_complete(home: JournalDirectory) -
 
 
 def test_damage_is_reported_and_events_before_it_are_found(home: JournalDirectory) -> None:
-    file = put(home, "one", *talk("umbrella", "lost"))
+    file = put(home, "one", *conversation_events("umbrella", "lost"))
     file.write_bytes(file.read_bytes().replace(b"lost", b"LOST"))
 
     (card,) = home.catalogue().cards()
@@ -141,7 +141,7 @@ def test_a_journal_that_could_not_be_read_is_tried_again(home: JournalDirectory)
     (before,) = home.catalogue().cards()
     file.rmdir()
 
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
 
     assert "cannot be read: Is a directory" in before.damage
     assert [card.damage for card in home.catalogue().cards()] == [""]
@@ -151,9 +151,9 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
     home: JournalDirectory,
 ) -> None:
     born = ChildBorn("child-1", "c", "explore", "look")
-    put(home, "one", *talk("umbrella"), born)
-    put(home, "one/child-1", *talk("umbrella below"))
-    put(home, "two", *talk("umbrella elsewhere"))
+    put(home, "one", *conversation_events("umbrella"), born)
+    put(home, "one/child-1", *conversation_events("umbrella below"))
+    put(home, "two", *conversation_events("umbrella elsewhere"))
     before = sorted(search(home, "umbrella"))
 
     shutil.rmtree(home.path("one"))
@@ -166,12 +166,17 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
 def test_a_child_is_indexed_even_if_its_parent_has_no_new_events(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *talk("go"), ChildBorn("child-1", "c", "explore", "look"))
+    put(
+        home,
+        "one",
+        *conversation_events("go"),
+        ChildBorn("child-1", "c", "explore", "look"),
+    )
     before = ids(home.catalogue().cards(children=True))
-    put(home, "one/child-1", *talk("umbrella"))
+    put(home, "one/child-1", *conversation_events("umbrella"))
     between = search(home, "umbrella")
 
-    put(home, "one/child-1", *talk("umbrella", "umbrella"), changed=2.0)
+    put(home, "one/child-1", *conversation_events("umbrella", "umbrella"), changed=2.0)
 
     assert (before, between) == (["one"], [("one/child-1", 2)])
     assert sorted(search(home, "umbrella")) == [("one/child-1", 2), ("one/child-1", 5)]
@@ -214,7 +219,7 @@ def test_a_broken_catalogue_is_rebuilt(
     home: JournalDirectory, harm: Callable[[Path], None]
 ) -> None:
     for n in range(3):
-        put(home, f"s{n}", *talk("umbrella"))
+        put(home, f"s{n}", *conversation_events("umbrella"))
     before, texts = home.catalogue().cards(), list[str]()
     path = home.catalogue().path
     harm(path)
@@ -229,9 +234,14 @@ def test_a_broken_catalogue_is_rebuilt(
 def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
     home: JournalDirectory, *, children: bool
 ) -> None:
-    put(home, "one", *talk("umbrella"), ChildBorn("child-1", "c", "explore", "look"))
-    put(home, "one/child-1", *talk("umbrella"))
-    put(home, "two", *talk("umbrella"), changed=2.0)
+    put(
+        home,
+        "one",
+        *conversation_events("umbrella"),
+        ChildBorn("child-1", "c", "explore", "look"),
+    )
+    put(home, "one/child-1", *conversation_events("umbrella"))
+    put(home, "two", *conversation_events("umbrella"), changed=2.0)
     wanted = home.catalogue().cards(children=children)
     path = home.catalogue().path
     path.unlink()
@@ -249,7 +259,7 @@ def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
 
 
 def test_the_catalogue_is_readable_only_by_its_owner(home: JournalDirectory) -> None:
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
 
     home.catalogue().freshen()
 
@@ -260,7 +270,7 @@ def test_an_interrupted_update_keeps_the_journals_indexed_so_far(
     home: JournalDirectory,
 ) -> None:
     for n in range(300):
-        put(home, f"s{n:03}", *talk("umbrella"), changed=float(n + 1))
+        put(home, f"s{n:03}", *conversation_events("umbrella"), changed=float(n + 1))
 
     def stop(done: int, of: int) -> None:
         raise KeyboardInterrupt
@@ -277,9 +287,9 @@ def test_an_interrupted_update_keeps_the_journals_indexed_so_far(
 def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
     home.catalogue().freshen()
-    put(home, "two", *talk("umbrella"))
+    put(home, "two", *conversation_events("umbrella"))
 
     assert ids(home.catalogue().cards(seconds=0.0)) == ["one"]
     assert set(home.catalogue().last_cards()) == {"one"}
@@ -287,7 +297,7 @@ def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
 
 def test_several_threads_can_update_the_catalogue_at_once(home: JournalDirectory) -> None:
     for n in range(40):
-        put(home, f"s{n}", *talk("umbrella", "and more"))
+        put(home, f"s{n}", *conversation_events("umbrella", "and more"))
     texts = list[str]()
     threads = [Thread(target=home.catalogue(notice=texts.append).freshen) for _ in range(4)]
 
@@ -307,7 +317,9 @@ def test_updating_in_any_number_of_steps_gives_the_same_catalogue_as_a_rebuild(
 ) -> None:
     """Grown, cut and rewritten: bytes of a journal up to there, one after the other."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
-    whole = as_file(lines([*talk("umbrella", "rain", "sun"), Said("open")])[0])
+    whole = as_file(
+        lines([*conversation_events("umbrella", "rain", "sun"), Said("open")])[0]
+    )
     file = home.path("one") / "events.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     for n, cut in enumerate([*cuts, 14]):
@@ -358,9 +370,9 @@ def locks(file: Path) -> list[str]:
 def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
     home.catalogue().freshen()
-    put(home, "two", *talk("umbrella"))
+    put(home, "two", *conversation_events("umbrella"))
     texts = list[str]()
 
     other = apsw.Connection(str(home.catalogue().path))
@@ -378,10 +390,10 @@ def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
 def test_an_update_with_a_time_limit_does_not_wait_for_another_writer(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *talk("umbrella"))
+    put(home, "one", *conversation_events("umbrella"))
     catalogue = home.catalogue()
     catalogue.freshen()
-    put(home, "two", *talk("parasol"))
+    put(home, "two", *conversation_events("parasol"))
     other = apsw.Connection(str(catalogue.path))
     other.execute("BEGIN IMMEDIATE")
 
@@ -396,7 +408,7 @@ def test_during_a_rebuild_readers_see_the_previous_catalogue(
     home: JournalDirectory,
 ) -> None:
     for name in ("a", "b", "c"):
-        put(home, name, *talk("umbrella"))
+        put(home, name, *conversation_events("umbrella"))
     home.catalogue().freshen()
     known = list[int]()
 
@@ -412,7 +424,7 @@ def test_during_a_rebuild_readers_see_the_previous_catalogue(
 
 
 def test_a_rebuild_without_a_writable_catalogue_fails(home: JournalDirectory) -> None:
-    put(home, "a", *talk("umbrella"))
+    put(home, "a", *conversation_events("umbrella"))
     home.catalogue().path.mkdir()
 
     with pytest.raises(RefoldError, match=r"catalogue\.sqlite is unchanged: see above"):
@@ -423,7 +435,7 @@ def test_a_rebuild_without_a_writable_catalogue_fails(home: JournalDirectory) ->
 def test_a_full_disk_for_the_temporary_catalogue_is_reported(
     home: JournalDirectory,
 ) -> None:
-    put(home, "a", *talk(*(f"{n} umbrella " * 1_500 for n in range(300))))
+    put(home, "a", *conversation_events(*(f"{n} umbrella " * 1_500 for n in range(300))))
     home.catalogue().path.mkdir()
     program = (
         "import resource\n"

@@ -28,7 +28,7 @@ from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
 from tests.journal.disks import Failing
-from tests.views.planted import family, plant, start_events
+from tests.views.planted import family, start_events, write_journal
 
 ID = "20260101-000000-abcd"
 BLOB = sha256(b"picture" * 9).hexdigest()
@@ -43,7 +43,7 @@ def document(tmp_path: Path) -> bytes:
     name = BlobFiles(path, Disk()).put(b"picture" * 9)
     lines = (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
     events = [entry.event for entry, _ in codec.decode(lines)]
-    plant(path, [*events, Said("see", images=(Image(name, "image/png"),))])
+    write_journal(path, [*events, Said("see", images=(Image(name, "image/png"),))])
     return b"".join(SessionPacker(path, ID).pieces())
 
 
@@ -428,7 +428,7 @@ def test_an_export_reads_no_file_whose_name_is_not_a_blob_name(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secret").write_text("x", "utf-8")
-    plant(
+    write_journal(
         tmp_path / ID, [*start_events(), Ended("c", "done", "", full_blob="../../secret")]
     )
 

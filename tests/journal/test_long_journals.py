@@ -15,7 +15,7 @@ from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStar
 from refold.journal.home import JournalDirectory
 from refold.journal.store.session_files import SessionListing, list_sessions
 from tests.journal.journals import as_file, lines
-from tests.journal.shelves import put, talk
+from tests.journal.shelves import conversation_events, put
 
 MESSAGES = 3_500
 
@@ -139,7 +139,7 @@ def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
     home: JournalDirectory, tables: Tables
 ) -> None:
     file = put(home, "long", *long())
-    put(home, "other", *talk("so"))
+    put(home, "other", *conversation_events("so"))
     follow_in_pieces(tables, home, lambda _, __: None)
     file.unlink()
     result = list[tuple[int, int]]()
@@ -156,7 +156,7 @@ def test_the_newest_session_is_right_while_a_journal_is_half_indexed(
     moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]
     put(home, "long", *moved, changed=1.0)
     for n in range(70):
-        put(home, f"s{n}", *talk("so"), changed=n + 2.0)
+        put(home, f"s{n}", *conversation_events("so"), changed=n + 2.0)
     with suppress(Left):
         there = list_sessions(home.root)
         Indexer(tables, home.path, inf, leave, 0.0).run(

@@ -7,7 +7,7 @@ import pytest
 from refold.errors import BadInput
 from refold.journal.events.kinds import Event, Forked, Renamed, SessionStarted
 from refold.journal.home import JournalDirectory
-from tests.journal.shelves import put, talk
+from tests.journal.shelves import conversation_events, put
 
 
 @pytest.fixture
@@ -19,12 +19,18 @@ def home(tmp_path: Path) -> JournalDirectory:
         put(
             directory,
             id_,
-            *talk(f"say {n}"),
+            *conversation_events(f"say {n}"),
             Renamed("old"),
             Renamed(name),
             changed=n + 1.0,
         )
-    put(directory, "20260104-d", *talk("say 3"), Renamed("20260102"), changed=9.0)
+    put(
+        directory,
+        "20260104-d",
+        *conversation_events("say 3"),
+        Renamed("20260102"),
+        changed=9.0,
+    )
     return directory
 
 
@@ -93,15 +99,15 @@ def test_the_newest_session_of_a_directory_is_found_among_many(tmp_path: Path) -
     """With the catalogue and without, and when it is behind."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
     here, there = str(tmp_path), str(tmp_path / "there")
-    put(home, "mine", *talk("so", directory=here), changed=1.0)
-    put(home, "moved", *talk("so", directory=there), changed=2.0)
+    put(home, "mine", *conversation_events("so", directory=here), changed=1.0)
+    put(home, "moved", *conversation_events("so", directory=there), changed=2.0)
     for n in range(80):
-        put(home, f"s{n}", *talk("so", directory=there), changed=n + 3.0)
+        put(home, f"s{n}", *conversation_events("so", directory=there), changed=n + 3.0)
 
     without = home.newest_of(tmp_path)
     home.catalogue().freshen()
     with_it = home.newest_of(tmp_path)
-    put(home, "moved", *talk("so", directory=here), changed=2.5)
+    put(home, "moved", *conversation_events("so", directory=here), changed=2.5)
 
     assert [session and session.id for session in (without, with_it)] == ["mine", "mine"]
     assert (newest := home.newest_of(tmp_path)) is not None
@@ -112,9 +118,9 @@ def test_last_finds_the_newest_session_of_the_directory_and_its_child(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
-    put(home, "mine", *talk("so", directory=str(tmp_path)), changed=1.0)
-    put(home, "mine/child-1", *talk("so"), changed=9.0)
-    put(home, "other", *talk("so"), changed=2.0)
+    put(home, "mine", *conversation_events("so", directory=str(tmp_path)), changed=1.0)
+    put(home, "mine/child-1", *conversation_events("so"), changed=9.0)
+    put(home, "other", *conversation_events("so"), changed=2.0)
 
     ids = [home.resolve(text, tmp_path).id for text in ("last", "last/child-1", "other")]
 

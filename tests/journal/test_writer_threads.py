@@ -30,7 +30,7 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
     writers, queue, times = Writers(), WorkQueue(shared=True), list[int]()
     started, go_on = threading.Event(), threading.Event()
 
-    def work() -> int:
+    def scenario() -> int:
         times.append(len(times))
         started.set()
         go_on.wait()
@@ -40,7 +40,7 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
         numbers = list[int]()
 
         async def wait() -> None:
-            numbers.append(await writers.run(queue, work))
+            numbers.append(await writers.run(queue, scenario))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
@@ -61,13 +61,13 @@ class Large:
 def test_an_idle_thread_does_not_hold_the_result_of_its_last_job() -> None:
     writers, freed = Writers(1), threading.Event()
 
-    def work() -> Large:
+    def scenario() -> Large:
         large = Large()
         weakref.finalize(large, freed.set)
         return large
 
     async def use() -> bool:
-        await writers.run(WorkQueue(), work)
+        await writers.run(WorkQueue(), scenario)
         return await anyio.to_thread.run_sync(freed.wait, 10)
 
     assert anyio.run(use)

@@ -254,10 +254,10 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) 
 
 
 async def call_server(servers: Connections, what: str, progress: list[str]) -> str:
-    async def nobody(_: Any) -> str:
+    async def answer_no(_: Any) -> str:
         raise ToolFailed("There is no user.")
 
-    context = Context(anyio.Path("/"), "s", "c", progress.append, nobody)  # pyright: ignore
+    context = Context(anyio.Path("/"), "s", "c", progress.append, answer_no)  # pyright: ignore
     try:
         reply: Reply = await servers.call("s", "x", {"what": what}, context)
         return reply.text

@@ -110,14 +110,14 @@ def call_tool(
     ask: Ask = raise_no_user,
     **arguments: object,
 ) -> Reply:
-    async def work() -> Reply:
+    async def scenario() -> Reply:
         context = Context(anyio.Path("/"), "s", "c", lambda _: None, ask)  # pyright: ignore
         try:
             return await connections.call("s", tool, arguments, context)
         finally:
             await anyio.to_thread.run_sync(connections.close)
 
-    return anyio.run(work)
+    return anyio.run(scenario)
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -204,7 +204,7 @@ def test_tool_changes_of_a_server_with_the_newest_protocol_are_noticed(
     with serve("http", []) as url:
         servers = connections(tmp_path, type="http", url=url)
 
-        async def work() -> list[str]:
+        async def scenario() -> list[str]:
             context = Context(anyio.Path("/"), "s", "c", lambda _: None, raise_no_user)  # pyright: ignore
             await servers.wait_until_settled(20)
             with anyio.move_on_after(15):
@@ -214,7 +214,7 @@ def test_tool_changes_of_a_server_with_the_newest_protocol_are_noticed(
             await anyio.to_thread.run_sync(servers.close)
             return [tool.name for tool in servers.manifest("s").blocked_tools]
 
-        assert anyio.run(work) == ["later"]
+        assert anyio.run(scenario) == ["later"]
 
 
 def test_an_sse_connection_that_breaks_off_fails_the_call_and_prints_nothing(

@@ -571,7 +571,7 @@ def test_a_login_during_a_session_connects_the_server(
     user = User(tmp_path, auth_server)
     servers = user.connections()
 
-    async def work() -> list[str]:
+    async def scenario() -> list[str]:
         states = list[str]()
         with anyio.fail_after(30):
             await servers.wait_until_settled(20)
@@ -583,7 +583,7 @@ def test_a_login_during_a_session_connects_the_server(
         return states
 
     try:
-        assert anyio.run(work) == ["failed", "connected"]
+        assert anyio.run(scenario) == ["failed", "connected"]
     finally:
         servers.close()
     assert user.stored_grant().access

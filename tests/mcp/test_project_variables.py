@@ -25,7 +25,7 @@ PLACES: Mapping[str, object] = {
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
@@ -58,12 +58,12 @@ def trust(workspace: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_key_is_passed_to_a_project_server_only_if_the_user_allowed_it(
-    work: Path, place: str, flag: bool
+    project_directory: Path, place: str, flag: bool
 ) -> None:
-    name_server(work, PLACES[place], "ANTHROPIC_API_KEY")
-    trust(work)
+    name_server(project_directory, PLACES[place], "ANTHROPIC_API_KEY")
+    trust(project_directory)
 
-    on, text = start_server(work, SECRET, trust=flag)
+    on, text = start_server(project_directory, SECRET, trust=flag)
 
     assert not on
     assert "it would get your ${ANTHROPIC_API_KEY}" in text
@@ -80,34 +80,39 @@ def test_a_key_is_passed_to_a_project_server_only_if_the_user_allowed_it(
     ],
 )  # fmt: skip
 def test_trust_alone_passes_no_variable_that_may_be_a_secret(
-    work: Path, name: str, value: str
+    project_directory: Path, name: str, value: str
 ) -> None:
-    name_server(work, URL, name)
+    name_server(project_directory, URL, name)
 
-    on, text = start_server(work, {**SECRET, name: value}, trust=True)
+    on, text = start_server(project_directory, {**SECRET, name: value}, trust=True)
 
     assert not on
     assert f"refold mcp allow s {name}" in text
-    assert value not in text.replace(str(work), "") or value == "x"
+    assert value not in text.replace(str(project_directory), "") or value == "x"
 
 
-def test_trust_alone_passes_an_ordinary_variable(work: Path) -> None:
-    name_server(work, URL, "PROJECT")
+def test_trust_alone_passes_an_ordinary_variable(project_directory: Path) -> None:
+    name_server(project_directory, URL, "PROJECT")
 
-    assert start_server(work, {**SECRET, "PROJECT": "alpha"}, trust=True) == (True, "")
+    assert start_server(project_directory, {**SECRET, "PROJECT": "alpha"}, trust=True) == (
+        True,
+        "",
+    )
 
 
-def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path) -> None:
+def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(
+    project_directory: Path,
+) -> None:
     data = {"url": "https://x.example/${A}/${B}"}
-    name_server(work, data, "")
-    trust(work)
+    name_server(project_directory, data, "")
+    trust(project_directory)
     environ = {"A": "1", "B": "2"}
 
-    before = start_server(work, environ)
+    before = start_server(project_directory, environ)
     one = main(["mcp", "allow", "s", "A"])
-    half = start_server(work, environ)
+    half = start_server(project_directory, environ)
     both = main(["mcp", "allow", "s", "A", "B"])
-    after = start_server(work, environ)
+    after = start_server(project_directory, environ)
 
     assert (one, both) == (0, 0)
     assert "${A} and ${B}; to allow it: refold mcp allow s A B" in before[1]
@@ -124,15 +129,15 @@ def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path
     ],
 )
 def test_a_changed_server_entry_loses_its_allowed_variables(
-    work: Path, changed: object
+    project_directory: Path, changed: object
 ) -> None:
-    name_server(work, URL, "ANTHROPIC_API_KEY")
+    name_server(project_directory, URL, "ANTHROPIC_API_KEY")
     main(["mcp", "allow", "s", "ANTHROPIC_API_KEY"])
-    allowed = start_server(work, SECRET, trust=True)
-    name_server(work, changed, "ANTHROPIC_API_KEY")
+    allowed = start_server(project_directory, SECRET, trust=True)
+    name_server(project_directory, changed, "ANTHROPIC_API_KEY")
 
     assert allowed == (True, "")
-    assert start_server(work, SECRET, trust=True)[0] is False
+    assert start_server(project_directory, SECRET, trust=True)[0] is False
 
 
 @pytest.mark.parametrize(
@@ -143,21 +148,23 @@ def test_a_changed_server_entry_loses_its_allowed_variables(
     ],
 )
 def test_invalid_mcp_allow_commands_are_refused_with_the_reason(
-    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    project_directory: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
-    name_server(work, URL, "A")
+    name_server(project_directory, URL, "A")
 
     assert main(["mcp", "allow", *words]) != 0
     assert told in capsys.readouterr().err
 
 
 def test_trust_add_yes_names_the_variables_and_allows_none(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project_directory: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name_server(work, URL, "ANTHROPIC_API_KEY")
+    name_server(project_directory, URL, "ANTHROPIC_API_KEY")
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET["ANTHROPIC_API_KEY"])
 
     assert main(["trust", "add", "--yes"]) == 0
 
     assert "refold mcp allow s ANTHROPIC_API_KEY" in capsys.readouterr().out
-    assert start_server(work, SECRET)[0] is False
+    assert start_server(project_directory, SECRET)[0] is False

@@ -80,27 +80,27 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             item.__exit__(None, None, None)
 
 
-class Told:
+class RemoteRun:
     def __init__(self) -> None:
         self.entries: Sequence[Entry] = ()
         self.notices: tuple[str, ...] = ()
         self.status = ""
 
 
-def talk(home: Path, *said: str, **more: Any) -> Told:
+def run_session(home: Path, *said: str, **more: Any) -> RemoteRun:
     """A session with these messages."""
     more = {"model": "anthropic/claude-x", **more}
     agent = Agent(home=home, directory=home.parent / "work", **more)
-    result = Told()
+    result = RemoteRun()
 
-    async def work() -> None:
+    async def scenario() -> None:
         async with agent.session() as session:
             result.notices = session.notices()
             for text in said:
                 result.status = (await session.run(text)).outcome
             result.entries = await session.reports.entries()
 
-    anyio.run(work)
+    anyio.run(scenario)
     return result
 
 
@@ -120,7 +120,7 @@ def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
 ) -> None:
     server = serving(anthropic_answer(), yes_answer())
 
-    result = talk(home, "Will it rain?", "And now?")
+    result = run_session(home, "Will it rain?", "And now?")
 
     calls = [e.event.call for e in result.entries if isinstance(e.event, NestedCallMade)]
     ends = [e.event for e in result.entries if isinstance(e.event, Ended)]
@@ -143,7 +143,7 @@ def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
 ) -> None:
     server = serving(anthropic_answer())
 
-    talk(home, "Will it rain?", settings={"log_requests": True})
+    run_session(home, "Will it rain?", settings={"log_requests": True})
 
     (result,) = json.loads(server.heard[0].body)["mcp_servers"]
     assert result == {
@@ -170,7 +170,7 @@ def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
 ) -> None:
     server = serving(yes_answer())
 
-    result = talk(home, "Hi.", settings=settings)
+    result = run_session(home, "Hi.", settings=settings)
 
     assert list_servers(server) == [[]]
     (notice,) = [item for item in result.notices if "docs" in item]
@@ -187,7 +187,7 @@ def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
 ) -> None:
     server = serving(yes_answer(), yes_answer())
 
-    talk(home, "Hi.", mode=mode)
+    run_session(home, "Hi.", mode=mode)
 
     assert list_servers(server)[0] == []
 
@@ -212,12 +212,12 @@ def test_a_mode_change_during_a_turn_applies_from_the_next_request(
         tools=[set_plan],
     )
 
-    async def work() -> None:
+    async def scenario() -> None:
         async with agent.session() as session:
             sessions.append(session)
             await session.run("Go.")
 
-    anyio.run(work)
+    anyio.run(scenario)
 
     assert list_servers(server) == [["docs"], []]
 
@@ -234,7 +234,7 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     )
     server = serving(yes_answer())
 
-    result = talk(home, "Hi.")
+    result = run_session(home, "Hi.")
 
     assert list_servers(server) == [[]]
     assert any("only your own mcp_servers.json can choose it" in n for n in result.notices)
@@ -246,7 +246,7 @@ def test_a_provider_that_cannot_connect_to_mcp_servers_is_reported(
 ) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "nobody-s-key")
 
-    result = talk(home, model="gemini/g")
+    result = run_session(home, model="gemini/g")
 
     assert (
         "the MCP server docs is in remote mode and not used: the provider of gemini/g connects "
@@ -262,7 +262,7 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
     (home / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
     server = serving(yes_answer())
 
-    result = talk(home, "Hi.")
+    result = run_session(home, "Hi.")
 
     assert list_servers(server) == [[]]
     assert any(
@@ -278,7 +278,7 @@ def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
         yes_answer(),
     )
 
-    talk(home, "Go.", mode="bypass")
+    run_session(home, "Go.", mode="bypass")
 
     assert list_servers(server) == [["docs"], [], ["docs"]]
 
@@ -289,7 +289,7 @@ def test_a_remote_call_without_a_result_is_recorded_as_unknown(
 ) -> None:
     serving(anthropic_answer(result=None))
 
-    result = talk(home, "Go.")
+    result = run_session(home, "Go.")
 
     (end,) = [e.event for e in result.entries if isinstance(e.event, Ended)]
     assert (end.outcome, end.text) == (
@@ -306,7 +306,7 @@ def test_a_long_remote_result_is_shortened_and_stored_completely(
     long = {**RESULT, "content": [{"type": "text", "text": "x" * 50_000}]}
     serving(anthropic_answer(result=long))
 
-    result = talk(home, "Go.")
+    result = run_session(home, "Go.")
 
     (end,) = [e.event for e in result.entries if isinstance(e.event, Ended)]
     assert len(end.text) < 31_000

@@ -197,7 +197,7 @@ def test_a_failed_provider_call_records_no_learned_position(
 def test_learning_from_a_leased_session_fails(place: Workplace) -> None:
     session = place.run_session(GERMAN)
 
-    async def both() -> None:
+    async def run_both() -> None:
         store = place.remembering.home.store(session)
         await store.lease()
         try:
@@ -206,7 +206,7 @@ def test_learning_from_a_leased_session_fails(place: Workplace) -> None:
             await store.release()
 
     with pytest.raises(Held):
-        anyio.run(both)
+        anyio.run(run_both)
 
 
 def test_a_note_with_an_api_key_is_never_stored(place: Workplace) -> None:

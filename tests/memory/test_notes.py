@@ -317,13 +317,13 @@ def test_an_unreadable_memory_file_gives_an_empty_prompt_text(place: Workplace) 
 
 
 def test_concurrent_writers_lose_no_notes(tmp_path: Path) -> None:
-    def work(who: str) -> None:
+    def scenario(who: str) -> None:
         mine = Memory(tmp_path, Path("/p"))  # a lock of its own, as in another process
         for n in range(9):
             mine.keep([NewNote("Decisions", f"{who}{n} it is")])
 
     with ThreadPoolExecutor() as both:
-        list(both.map(work, ("alpha", "beta")))
+        list(both.map(scenario, ("alpha", "beta")))
 
     texts = {item.line.text for item in Memory(tmp_path, Path("/p")).all_notes()}
     assert texts == {f"{who}{n} it is" for who in ("alpha", "beta") for n in range(9)}

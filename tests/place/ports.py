@@ -56,9 +56,9 @@ def elsewhere() -> Port | None:
     return port if port is not None and port.argv else None
 
 
-def needs_this_machine(why: str) -> None:
+def needs_this_machine(reason: str) -> None:
     if elsewhere():
-        pytest.skip(f"it is a test of this machine: {why}")
+        pytest.skip(f"it is a test of this machine: {reason}")
 
 
 def open_files(

@@ -632,12 +632,12 @@ def test_concurrent_snapshots_of_two_sessions_are_equal(root: Path) -> None:
         (root / f"{n}").write_text(f"{n}")
     one, two = snapshots(root), snapshots(root, session="two")
 
-    async def both() -> tuple[SnapshotTaken, SnapshotTaken]:
+    async def run_both() -> tuple[SnapshotTaken, SnapshotTaken]:
         one.begin()
         two.begin()
         return await one.take(), await two.take()
 
-    first, second = anyio.run(both)
+    first, second = anyio.run(run_both)
 
     assert first == second
 

@@ -177,12 +177,12 @@ def test_output_of_a_background_child_at_the_end_is_returned() -> None:
 
 def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> None:
     async def use() -> None:
-        async def work() -> None:
+        async def scenario() -> None:
             await open_commands().run(
                 "echo a; sleep 0.01; sleep 1000 & echo b", cwd=str(tmp_path), seconds=LONG
             )
 
-        waits = await cut_at_each_wait(work, lambda: None)
+        waits = await cut_at_each_wait(scenario, lambda: None)
         assert waits > 0
 
     anyio.run(use)

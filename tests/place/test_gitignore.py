@@ -41,7 +41,7 @@ FILES = [
 ]
 
 
-def plant(directory: Path, ignore: str) -> None:
+def write_files(directory: Path, ignore: str) -> None:
     for name in NAMES:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def plant(directory: Path, ignore: str) -> None:
 @pytest.mark.slow  # git is a program
 @pytest.mark.parametrize("ignore", FILES)
 def test_the_walk_lists_the_same_files_as_git(ignore: str, tmp_path: Path) -> None:
-    plant(tmp_path, ignore)
+    write_files(tmp_path, ignore)
     command = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "ls-files",
                "-z", "--others", "--exclude-standard"]  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_no_pattern_makes_matching_an_ignore_file_slow(pattern: str) -> None:
 def test_files_in_an_ignored_directory_are_ignored_and_can_be_listed(
     tmp_path: Path,
 ) -> None:
-    plant(tmp_path, "x/\n")
+    write_files(tmp_path, "x/\n")
 
     inside = directory_ignores(str(tmp_path / "x" / "y"))
 

@@ -256,12 +256,12 @@ def test_concurrent_commands_reach_only_their_own_named_hosts(
         done = await ws.commands.run(ask, cwd=str(ws.root), seconds=LONG, confines=confines)
         texts[name] = done.text
 
-    async def both() -> None:
+    async def run_both() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(use, "named", allow_host(site))
             group.start_soon(use, "other", ReachableHosts((f"localhost:{site.port + 1}",)))
 
-    anyio.run(both)
+    anyio.run(run_both)
 
     assert texts == {"named": "200", "other": "403"}
 

@@ -25,7 +25,7 @@ MAX_WAITING = 32  # sandboxes of one process
 BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox was begun
 
 
-class Told:
+class TimedOutput:
     """What a command printed, after whether its sandbox stood before it was ordered."""
 
     def __init__(self, finished: Finished, ordered: int) -> None:
@@ -53,9 +53,9 @@ def waiting(ws: Walled) -> list[str]:
     ]
 
 
-def run_timed(ws: Walled, command: str, *, writes: bool = False) -> Told:
+def run_timed(ws: Walled, command: str, *, writes: bool = False) -> TimedOutput:
     ordered = time.monotonic_ns()
-    return Told(ws.run(BORN + command, writes=writes), ordered)
+    return TimedOutput(ws.run(BORN + command, writes=writes), ordered)
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -107,14 +107,14 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
             await ws.commands.run(f"{BORN}sleep 0.05", cwd=str(ws.root), seconds=9)
         )
 
-    async def both() -> None:
+    async def run_both() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(one)
             group.start_soon(one)
 
-    anyio.run(both)
+    anyio.run(run_both)
 
-    assert sorted(Told(item, ordered).ahead for item in result) == [False, True]
+    assert sorted(TimedOutput(item, ordered).ahead for item in result) == [False, True]
     wait(ws)
     assert len(waiting(ws)) == 1
 
@@ -143,7 +143,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
     (ws.root / "sub").mkdir()
     confines = Confinement(writes=writes)
 
-    async def use() -> Told:
+    async def use() -> TimedOutput:
         async with anyio.create_task_group() as group:
 
             async def go() -> None:
@@ -158,7 +158,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
             a_renamed_folder(ws.root)
             (ws.root / "go").touch()
         ordered = time.monotonic_ns()
-        return Told(
+        return TimedOutput(
             await ws.commands.run(f"{BORN}cat other/.env", cwd=str(ws.root), seconds=LONG),
             ordered,
         )
@@ -257,7 +257,7 @@ def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
             f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    result = Told(anyio.run(use), ordered)
+    result = TimedOutput(anyio.run(use), ordered)
 
     assert (result.ahead, result.text) == (False, "t\n")
 
@@ -506,7 +506,7 @@ def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
             f"{BORN}cat", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    result = Told(anyio.run(use), ordered)
+    result = TimedOutput(anyio.run(use), ordered)
     os.close(reading)
 
     assert (result.ahead, result.text) == (False, "said\n")

@@ -28,7 +28,7 @@ from refold.provider.catalog import providers
 from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.builtin import builtin, load_tools
 from refold.values.messages import Text, ToolResult
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 GOOD = '''
 from refold import Effect, tool
@@ -87,7 +87,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def work(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_directory(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "work"
     directory.mkdir()
     monkeypatch.chdir(directory)
@@ -126,14 +126,16 @@ def run_script(workspace: Path, *lines: Line) -> tuple[list[str], tuple[str, ...
 
 
 def test_a_tool_and_a_policy_of_an_installed_package_are_used(
-    install: Install, work: Path
+    install: Install, project_directory: Path
 ) -> None:
     install(
         "[refold.tools]\na = plugged_example:TOOLS\n"
         "[refold.policies]\nmetric = plugged_example:metric\n"
     )
 
-    texts, _ = run_script(work, [("count_words", '{"text": "one two"}')], "Done.")
+    texts, _ = run_script(
+        project_directory, [("count_words", '{"text": "one two"}')], "Done."
+    )
 
     assert texts == ["Go.", "Use metric units.", "2 words", "Done."]
 
@@ -152,42 +154,42 @@ def test_a_tool_and_a_policy_of_an_installed_package_are_used(
     ],
 )
 def test_an_unusable_plug_in_is_reported_and_the_others_are_loaded(
-    points: str, problem: str, install: Install, work: Path
+    points: str, problem: str, install: Install, project_directory: Path
 ) -> None:
     install(f"{points}\n[refold.policies]\nmetric = plugged_example:metric\n")
 
-    texts, notices = run_script(work, "Done.")
+    texts, notices = run_script(project_directory, "Done.")
 
     assert "Use metric units." in texts
     assert len([n for n in notices if problem in n and "of example 1.0" in n]) == 1
 
 
 def test_a_plug_in_that_raises_system_exit_does_not_end_refold(
-    install: Install, work: Path
+    install: Install, project_directory: Path
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
 
-    texts, notices = run_script(work, "Done.")
+    texts, notices = run_script(project_directory, "Done.")
 
     assert texts == ["Go.", "Done."]
     assert any("SystemExit: 3" in notice for notice in notices)
 
 
 def test_a_policy_that_raises_an_exception_does_not_end_the_turn(
-    install: Install, work: Path
+    install: Install, project_directory: Path
 ) -> None:
     install("[refold.policies]\nbreaks = plugged_example:breaks\n")
 
-    assert run_script(work, "Done.")[0] == ["Go.", "Done."]
+    assert run_script(project_directory, "Done.")[0] == ["Go.", "Done."]
 
 
 def test_the_second_of_two_plug_in_tools_with_the_same_name_is_refused(
-    install: Install, work: Path
+    install: Install, project_directory: Path
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n")
     install("[refold.tools]\nb = plugged_example:TOOLS\n", name="other")
 
-    _, notices = run_script(work, "Done.")
+    _, notices = run_script(project_directory, "Done.")
 
     assert len([n for n in notices if "'count_words' is taken" in n]) == 1
 
@@ -211,20 +213,20 @@ def test_finding_plug_ins_does_not_import_them(install: Install) -> None:
 
 
 def test_a_plug_in_slash_command_runs_and_its_errors_are_shown(
-    install: Install, work: Path
+    install: Install, project_directory: Path
 ) -> None:
     install(
         "[refold.commands]\nwords = plugged_example:words\nfails = plugged_example:fails\n"
         "help = plugged_example:fails\n"
     )
 
-    rows = Desk(work).tell("/words said", "/fails")
+    rows = TerminalDriver(project_directory).tell("/words said", "/fails")
 
     assert rows == ["said: \\x1b[31m0", "/fails failed: ValueError: oh no"]
 
 
 def test_plugins_list_json_shows_the_problem_of_each_plug_in(
-    install: Install, work: Path, capfd: pytest.CaptureFixture[str]
+    install: Install, project_directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install(
         "[refold.tools]\ngood = plugged_example:TOOLS\nbad = plugged_example:bash\n"

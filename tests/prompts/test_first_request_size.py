@@ -27,7 +27,7 @@ from refold.values.messages import Message, StoredMessage, Text
 TOKEN = 4  # characters, about
 
 
-async def nobody(question: Question) -> bool:
+async def answer_no(question: Question) -> bool:
     return False
 
 
@@ -39,7 +39,7 @@ async def first_body(wire: WireName, directory: Path, preset: str) -> bytes:
         }  # fmt: skip
         agent = Agent(
             model="mine/m", directory=directory, settings=settings,
-            approve=nobody,
+            approve=answer_no,
         )  # fmt: skip
         async with agent.session() as session:
             await session.run("Hello.")

@@ -31,13 +31,13 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "backends.md"
 
 
-def talk(*said: tuple[Role, Part]) -> Log[StoredMessage]:
+def conversation(*said: tuple[Role, Part]) -> Log[StoredMessage]:
     return Log(
         [StoredMessage(n, Message(role, (part,))) for n, (role, part) in enumerate(said, 1)]
     )
 
 
-TALK = talk(
+TALK = conversation(
     ("user", Text("What is 2 + 2?")),
     ("assistant", Text("4")),
     ("user", Text("Write it to sum.txt.")),

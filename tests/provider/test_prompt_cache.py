@@ -75,7 +75,7 @@ def run(
     return model, *anyio.run(use)
 
 
-def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
+def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
     """The pieces of all messages, in order, however they are grouped.
 
     Marks for a cache are left out: they move, and are not content.
@@ -117,7 +117,7 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
     text."""
     model, outcome, usage = run(wire, call_until_done, monkeypatch, tmp_path)
 
-    result = [talk(wire, r.body) for r in model.requests]
+    result = [conversation_in(wire, r.body) for r in model.requests]
     assert (outcome, len(result)) == ("step_limit", STEPS + 1)
     for before, after in pairwise(result):
         assert after[: len(before)] == before
@@ -134,9 +134,9 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
         assert model.requests[0].body["prompt_cache_key"]
 
     *_, noted, _, _, last = model.requests
-    assert "more answers are allowed" in str(talk(wire, noted.body)[-1])
+    assert "more answers are allowed" in str(conversation_in(wire, noted.body)[-1])
     assert cached_share(model.requests[-4:-1]) > 0.95
-    assert "limit of this turn is reached" in str(talk(wire, last.body)[-1])
+    assert "limit of this turn is reached" in str(conversation_in(wire, last.body)[-1])
     if wire == "anthropic" and last.body.get("tool_choice"):
         # A change of the tool choice costs what it has kept of the messages, and no
         # other body can forbid calls; tools and system are read all the same.
@@ -197,7 +197,9 @@ def test_request_only_grows_at_its_end_between_two_compactions(
 
     bodies = [r.body for r in model.requests]
     outcome = [
-        talk(wire, body) for body in bodies if summary_prompt()[:60] not in str(body)
+        conversation_in(wire, body)
+        for body in bodies
+        if summary_prompt()[:60] not in str(body)
     ]
     whole = str(outcome)
     breaks = sum(after[: len(before)] != before for before, after in pairwise(outcome))
@@ -225,8 +227,10 @@ def count_tokens(model: CachingModel, wire: WireName, *text: str) -> Usage:
     async def use() -> Usage:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
-            talk = request(*(message("user", w) for w in text), system="Be brief." * 900)
-            deltas = await stream_deltas(provider, talk)
+            conversation_in = request(
+                *(message("user", w) for w in text), system="Be brief." * 900
+            )
+            deltas = await stream_deltas(provider, conversation_in)
             await provider.aclose()
             return deltas[-1].usage  # type: ignore[union-attr]  # Done is last
 

@@ -69,10 +69,10 @@ def conversation_of_steps(steps: int) -> list[Message]:
 
 def count_read_messages(spec: ProviderSpec, steps: int) -> int:
     """How many messages are read for the step after this number of steps."""
-    talk = [
+    conversation = [
         StoredMessage(n, m) for n, m in enumerate(conversation_of_steps(steps + 1), start=1)
     ]
-    before, after = Counted(talk[:-2]), Counted(talk)
+    before, after = Counted(conversation[:-2]), Counted(conversation)
     wire: WireName = spec.wire
     good = answer(wire, Reply("Yes."))
 
@@ -105,13 +105,13 @@ def join_texts() -> tuple[IncrementalFold[str], list[int]]:
     return IncrementalFold("", step), numbers
 
 
-def talk(text: str) -> list[StoredMessage]:
+def conversation(text: str) -> list[StoredMessage]:
     return [StoredMessage(n, message("user", word)) for n, word in enumerate(text)]
 
 
 def test_fold_sees_each_message_once() -> None:
     joined, numbers = join_texts()
-    messages = talk("abcd")
+    messages = conversation("abcd")
 
     folds = [joined.fold(Log(messages[:n])) for n in (0, 1, 3, 3, 4)]
 
@@ -121,7 +121,7 @@ def test_fold_sees_each_message_once() -> None:
 
 def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None:
     joined, _ = join_texts()
-    messages, other = talk("abcd"), talk("efgh")
+    messages, other = conversation("abcd"), conversation("efgh")
 
     talks = [
         messages,

@@ -72,7 +72,7 @@ def conversation(
     return anyio.run(use)
 
 
-def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
+def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
     return body["messages" if wire == "openai-chat" else "contents"]
 
 
@@ -84,7 +84,7 @@ def has_system(wire: WireName, body: dict[str, Any]) -> bool:
 
 def first_message(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
     """Who speaks first, and what they say."""
-    first = talk(wire, body)[0]
+    first = conversation_in(wire, body)[0]
     if wire == "gemini":
         return first["role"], [part["text"] for part in first["parts"]]
     return first["role"], first["content"].split("\n\n")
@@ -105,7 +105,10 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
     assert has_system(wire, first)
     assert [has_system(wire, body) for body in later] == [False, False]
     assert first_message(wire, later[0]) == ("user", [SYSTEM, FIRST])
-    assert talk(wire, later[0])[1:] == talk(wire, first)[-len(talk(wire, later[0])) + 1 :]
+    assert (
+        conversation_in(wire, later[0])[1:]
+        == conversation_in(wire, first)[-len(conversation_in(wire, later[0])) + 1 :]
+    )
     assert later[0] == later[1]
 
 
@@ -120,7 +123,7 @@ def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
     _, (_, body) = conversation(wire, refusal(wire), strict(wire), requests=[result])
 
     assert first_message(wire, body) == ("user", [SYSTEM])
-    assert len(talk(wire, body)) == 3
+    assert len(conversation_in(wire, body)) == 3
 
 
 def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:

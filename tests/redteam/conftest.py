@@ -5,15 +5,15 @@ import pytest
 
 from tests.network.filtered import LoopbackServer
 from tests.place.walled import home_on_disk, needs_bubblewrap
-from tests.redteam.house import House
+from tests.redteam.house import AttackHome
 
 
 @pytest.fixture
-def house(home: Path) -> Iterator[House]:
+def attack_home(home: Path) -> Iterator[AttackHome]:
     """Not below /tmp: that of the machine no command sees anyway."""
     needs_bubblewrap()
     with home_on_disk() as folder:
-        yield House(folder, home / "refold")
+        yield AttackHome(folder, home / "refold")
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class Outcome(Struct, frozen=True):
     harm: tuple[str, ...]
 
 
-class House:
+class AttackHome:
     """`home` holds `ws`, the workspace, and `other`, another project; `data` is refold's."""
 
     def __init__(self, home: Path, data: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from tests.redteam.house import SECRET, Attack, House
+from tests.redteam.house import SECRET, Attack, AttackHome
 
 MODES = ("accept-edits", "sandbox")
 _PATCH = "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b\n*** Add File: {path}\n+x\n*** End Patch"
@@ -75,29 +75,31 @@ ATTACKS = (
 )  # fmt: skip
 
 
-def harm(house: House, attack: Attack, mode: str) -> list[str]:
-    return list(house.attack(replace(attack, mode=mode)).harm)
+def harm(attack_home: AttackHome, attack: Attack, mode: str) -> list[str]:
+    return list(attack_home.attack(replace(attack, mode=mode)).harm)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_with_file_tools_does_harm(
-    house: House, attack: Attack, mode: str
+    attack_home: AttackHome, attack: Attack, mode: str
 ) -> None:
-    assert harm(house, attack, mode) == []
+    assert harm(attack_home, attack, mode) == []
 
 
 @pytest.mark.slow
-def test_a_patch_that_reaches_outside_changes_no_file(house: House) -> None:
+def test_a_patch_that_reaches_outside_changes_no_file(attack_home: AttackHome) -> None:
     attack = Attack(name="", plants={"a": "a\n"}, calls=[read("a"), patch("../other/n")])
 
-    assert harm(house, attack, "sandbox") == []
-    assert (house.ws / "a").read_text() == "a\n"
+    assert harm(attack_home, attack, "sandbox") == []
+    assert (attack_home.ws / "a").read_text() == "a\n"
 
 
 @pytest.mark.slow
-def test_the_harm_check_reports_a_write_outside(house: House) -> None:
+def test_the_harm_check_reports_a_write_outside(attack_home: AttackHome) -> None:
     attack = Attack(name="", calls=[write("../other/new.txt")])
 
-    assert harm(house, attack, "bypass") == [f"changed: {house.other / 'new.txt'}"]
+    assert harm(attack_home, attack, "bypass") == [
+        f"changed: {attack_home.other / 'new.txt'}"
+    ]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.redteam.breakers import BREAKERS
 from tests.redteam.exchangers import EXCHANGERS
-from tests.redteam.house import SECRET, Attack, House
+from tests.redteam.house import SECRET, Attack, AttackHome
 from tests.redteam.kernel import KERNEL
 from tests.redteam.planters import PLANTERS
 from tests.redteam.readers import READERS
@@ -42,13 +42,13 @@ _OPEN = {"sandbox.profile": "off"}
     ],
 )
 def test_the_harm_check_reports_every_kind_of_harm(
-    house: House, command: str, harm: str
+    attack_home: AttackHome, command: str, harm: str
 ) -> None:
     script = Attack(
         name="", plants={"go": command}, calls=["bash go"], settings=_OPEN, reached=["made"]
     )
 
-    result = house.attack(script).harm
+    result = attack_home.attack(script).harm
 
     assert any(text.startswith(harm) for text in result), result
 
@@ -69,8 +69,8 @@ def in_turn() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("attack", [*in_turn()])
-def test_no_repository_attack_does_harm(house: House, attack: Attack) -> None:
-    result = house.attack(attack)
+def test_no_repository_attack_does_harm(attack_home: AttackHome, attack: Attack) -> None:
+    result = attack_home.attack(attack)
 
     assert result.harm == (), result.heard
 
@@ -78,10 +78,10 @@ def test_no_repository_attack_does_harm(house: House, attack: Attack) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.name)
 def test_no_repository_attack_does_harm_in_mode_sandbox(
-    house: House, attack: Attack
+    attack_home: AttackHome, attack: Attack
 ) -> None:
     """There, programs of the repository may run and write in it; they reach nothing else."""
-    result = house.attack(replace(attack, mode="sandbox"))
+    result = attack_home.attack(replace(attack, mode="sandbox"))
 
     inside = ("ran: ",) if attack.mode == "bypass" else ("ran: ", "made: ")
     assert [text for text in result.harm if not text.startswith(inside)] == [], result.heard

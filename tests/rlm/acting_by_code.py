@@ -69,7 +69,7 @@ def as_code(*cells: str) -> str:
     return "\n\n".join(f"```python\n{cell}\n```" for cell in cells)
 
 
-class Told:
+class CodeSession:
     """What a session is made of, so that a second one can continue with the same."""
 
     def __init__(

@@ -15,7 +15,7 @@ from refold.journal.home import JournalDirectory
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
-from tests.rlm.acting_by_code import LEASH, Told, as_code
+from tests.rlm.acting_by_code import LEASH, CodeSession, as_code
 
 MANY = 300
 SESSION = "fan"
@@ -43,7 +43,7 @@ async def main(home: Path, heard: Path) -> None:
     store = JournalDirectory(home).store(SESSION)
     answers = [as_code(CODE)] * 2
     code_limits = replace(LEASH, fan_out=MANY)
-    run = Told(
+    run = CodeSession(
         ScriptedProvider(*answers),
         Counting(heard),
         store=store,

@@ -43,7 +43,7 @@ class InProcess:
         names = self._names(host)
         out = io.StringIO()
 
-        def work() -> Cell:
+        def scenario() -> Cell:
             data = {**self.variables, **names}
             try:
                 with contextlib.redirect_stdout(out):
@@ -60,7 +60,7 @@ class InProcess:
             self.variables = {k: v for k, v in data.items() if k not in hidden}
             return result
 
-        return await anyio.to_thread.run_sync(work)
+        return await anyio.to_thread.run_sync(scenario)
 
     async def set_variable(self, name: str, part: str, value: bytes) -> None:
         self.variables[name] = msgspec.json.decode(value)

@@ -10,14 +10,14 @@ import pytest
 
 from refold.rlm.worker_port import Workers
 from refold.testing.providers import ScriptedProvider
-from tests.rlm.acting_by_code import Leaf, Told, material, observations
+from tests.rlm.acting_by_code import CodeSession, Leaf, material, observations
 from tests.rlm.generated import Task, answering, tasks
 
 MOST_READ = 4_000  # characters that the root reads, of its prompt and all outputs
 
 
-def run_of(task: Task, workers: Workers | None = None) -> Told:
-    return Told(
+def run_of(task: Task, workers: Workers | None = None) -> CodeSession:
+    return CodeSession(
         ScriptedProvider(*task.program),
         Leaf(answering),
         workers=workers,
@@ -25,7 +25,7 @@ def run_of(task: Task, workers: Workers | None = None) -> Told:
     )
 
 
-def check(task: Task, run: Told) -> None:
+def check(task: Task, run: CodeSession) -> None:
     view = run.run("Find out.")
 
     assert (view.turn.outcome, view.turn.answer) == ("final", task.answer), observations(

@@ -14,7 +14,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.task import Report
 from refold.tools.todo import todo_write
 from refold.values.tools import Effect
-from tests.rlm.acting_by_code import Leaf, Told, as_code, observations
+from tests.rlm.acting_by_code import CodeSession, Leaf, as_code, observations
 
 
 @tool(Effect.LOOK)
@@ -46,9 +46,9 @@ class Siblings:
         return next(self._reports)
 
 
-def make_run(*answers: str, **more: Any) -> Told:
+def make_run(*answers: str, **more: Any) -> CodeSession:
     texts: list[str] = []
-    return Told(
+    return CodeSession(
         ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=texts, **more
     )
 
@@ -178,7 +178,7 @@ def test_denying_python_prevents_its_nested_tool_calls() -> None:
 
 def test_session_control_tools_are_not_functions_in_code() -> None:
     program = ScriptedProvider(as_code("FINAL('todo_write' in globals())"))
-    run = Told(program, Leaf(str), tools=(peek, todo_write))
+    run = CodeSession(program, Leaf(str), tools=(peek, todo_write))
 
     assert run.run().turn.answer == "false"
 

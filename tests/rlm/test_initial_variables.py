@@ -26,15 +26,15 @@ from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
 from refold.values.claims import Claim, Evidence
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.acting_by_code import Leaf, Told, as_code, material
+from tests.rlm.acting_by_code import CodeSession, Leaf, as_code, material
 from tests.rlm.walled_python import workers
 
 ECHO = Leaf(str)
 LINE = "this stands in the file, word for word"
 
 
-def make_run(*answers: Any, **more: Any) -> Told:
-    return Told(ScriptedProvider(*answers), ECHO, **more)
+def make_run(*answers: Any, **more: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), ECHO, **more)
 
 
 def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot() -> None:

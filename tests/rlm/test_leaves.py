@@ -12,15 +12,22 @@ from refold.journal.store.port import MemoryStore
 from refold.rlm.rate_limit import RateLimit
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Budget, Usage
-from tests.rlm.acting_by_code import LEASH, Leaf, Told, as_code, material, observations
+from tests.rlm.acting_by_code import (
+    LEASH,
+    CodeSession,
+    Leaf,
+    as_code,
+    material,
+    observations,
+)
 
 
 def last_line(text: str) -> str:
     return f"<{text.splitlines()[1] if '<material>' in text else text}>"
 
 
-def make_run(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:
-    return Told(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
+def make_run(*answers: str, leaf: Leaf | None = None, **more: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
 
 
 def test_lm_makes_one_model_call_that_the_journal_records() -> None:
@@ -260,7 +267,7 @@ ANSWERS = (
 )
 
 
-def whole_run() -> Told:
+def whole_run() -> CodeSession:
     run = make_run(*ANSWERS)
     run.run()
     return run
@@ -274,7 +281,7 @@ def test_a_run_interrupted_after_any_event_resumes_without_paying_twice(
     whole = whole_run()
     store = MemoryStore(*whole.store.lines[:kept])
     store.blobs = whole.store.blobs
-    run = Told(whole.model, Leaf(last_line), store=store)
+    run = CodeSession(whole.model, Leaf(last_line), store=store)
     count = len(run.events(ModelAnswered))
     run.model = ScriptedProvider(*ANSWERS[count:])
     paid = sum(1 for settled in run.leaves[1] if not settled.failed)

@@ -15,13 +15,20 @@ from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
 from refold.values.control import Final
-from tests.rlm.acting_by_code import Leaf, Told, as_code, material, observations, shape
+from tests.rlm.acting_by_code import (
+    CodeSession,
+    Leaf,
+    as_code,
+    material,
+    observations,
+    shape,
+)
 
 ECHO = Leaf(lambda words: words)
 
 
-def make_run(*answers: Any, **more: Any) -> Told:
-    return Told(ScriptedProvider(*answers), ECHO, **more)
+def make_run(*answers: Any, **more: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), ECHO, **more)
 
 
 def test_code_searches_the_material_and_final_ends_the_turn() -> None:

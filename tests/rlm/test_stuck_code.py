@@ -7,7 +7,7 @@ from refold.engine.policies.stuck import not_stuck
 from refold.journal.state.fold import View
 from refold.testing.providers import ScriptedProvider
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.acting_by_code import POLICIES, Leaf, Told, as_code
+from tests.rlm.acting_by_code import POLICIES, CodeSession, Leaf, as_code
 from tests.rlm.walled_python import workers
 
 STEPS = 12
@@ -18,7 +18,7 @@ def run_cells(place: Path, answers: Iterable[str]) -> View:
     needs_bubblewrap()
     with workers(place) as real:
         model = ScriptedProvider(*answers, as_code("FINAL(1)"))
-        return Told(model, Leaf(str), workers=real, policies=RULES).run()
+        return CodeSession(model, Leaf(str), workers=real, policies=RULES).run()
 
 
 def test_a_turn_that_repeats_the_same_failing_cell_is_stopped(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Client:
         more = {"Content-Type": "application/json"} if data is not None else {}
         result = {**more, **(self.token if headers is None else headers)}
 
-        def work() -> Answer:
+        def scenario() -> Answer:
             connection = http.client.HTTPConnection(self.netloc, timeout=60)
             try:
                 connection.request(method, path, body=data, headers=result)
@@ -72,7 +72,7 @@ class Client:
             finally:
                 connection.close()
 
-        return await to_thread.run_sync(work)
+        return await to_thread.run_sync(scenario)
 
     async def begin(self, **wanted: object) -> str:
         answer = await self.ask("POST", "/api/conversations", wanted)

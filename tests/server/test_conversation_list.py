@@ -23,7 +23,7 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.testing.providers import Reply
-from tests.journal.shelves import put, talk
+from tests.journal.shelves import conversation_events, put
 from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
@@ -52,11 +52,13 @@ async def test_pages_of_the_list_have_each_conversation_once(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     for number in range(7):
-        put(sessions, f"s{number}", *talk("Hi"), changed=float(number // 2))
+        put(sessions, f"s{number}", *conversation_events("Hi"), changed=float(number // 2))
 
     async with server(tmp_path) as client:
         texts, link = await ids(client, "?limit=3")
-        put(sessions, "s9", *talk("Hi"), changed=99.0)  # moves no page that was not read
+        put(
+            sessions, "s9", *conversation_events("Hi"), changed=99.0
+        )  # moves no page that was not read
         while link:
             page, link = await ids(client, link.removeprefix("/api/conversations"))
             texts += page
@@ -127,15 +129,15 @@ async def test_each_change_of_the_list_comes_over_its_socket(
 ) -> None:
     from websockets.asyncio.client import connect
 
-    put(sessions, "old", *talk("Hi"), changed=1.0)
-    put(sessions, "gone", *talk("Hi"), changed=2.0)
+    put(sessions, "old", *conversation_events("Hi"), changed=1.0)
+    put(sessions, "gone", *conversation_events("Hi"), changed=2.0)
     changed, texts = dict[str, str](), list[str]()
 
     async with server(tmp_path) as client:
         url = f"ws://{client.netloc}/api/conversations/ws"
         async with connect(url, additional_headers=client.token) as socket:
             await anyio.sleep(0.5)  # so that it has read the list
-            put(sessions, "new", *talk("A new one"), changed=3.0)
+            put(sessions, "new", *conversation_events("A new one"), changed=3.0)
             await client.ask("DELETE", "/api/conversations/gone")
             with anyio.fail_after(20):
                 while set(changed) != {"new"} or texts != ["gone"]:

@@ -100,12 +100,12 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
         id_ = await client.begin()
         async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
 
-            async def work() -> None:
+            async def scenario() -> None:
                 for _ in range(turns):
                     await order(whole, "user_message", text="Go on.")
                     records.extend(await read_until(whole, "result"))
 
-            group.start_soon(work)
+            group.start_soon(scenario)
             while sum(data["type"] == "result" for data in reader.seen) < turns:
                 connects += 1
                 async with client.follow(id_, reader.last) as socket:

@@ -58,7 +58,7 @@ from refold.values.display import Diff
 from refold.values.messages import ToolCall
 from refold.values.usage import Budget
 from tests.engine.house import world
-from tests.views.planted import answer, plant
+from tests.views.planted import answer, write_journal
 
 ID = "20260101-000000-abcd"
 BLOB = "0" * 64
@@ -92,7 +92,7 @@ def import_session(
 ) -> JournalDirectory:
     one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
     two.root.mkdir(exist_ok=True)
-    plant(one.path(ID), events)
+    write_journal(one.path(ID), events)
     document = b"".join(SessionPacker(one.path(ID), ID).pieces())
     unpack(two, io.BytesIO(document), "s.tar", 500.0, directory)
     return two
@@ -191,8 +191,8 @@ def test_a_new_subagent_does_not_reuse_the_name_of_an_imported_one(
 ) -> None:
     one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
     two.root.mkdir()
-    plant(one.path(ID), HOSTILE)
-    plant(one.path(f"{ID}/child-1"), HOSTILE)
+    write_journal(one.path(ID), HOSTILE)
+    write_journal(one.path(f"{ID}/child-1"), HOSTILE)
     document = b"".join(SessionPacker(one.path(ID), ID).pieces())
 
     unpack(two, io.BytesIO(document), "s.tar", 500.0, "/here")
@@ -221,6 +221,6 @@ def test_an_imported_session_is_not_the_newest_of_its_original_directory(
 
 def test_text_that_imitates_an_import_does_not_move_the_session(tmp_path: Path) -> None:
     fake = answer("", ("a", "x", '{"kind":"Imported","data":{"directory":"/etc"}}'))
-    plant(tmp_path / ID, [SessionStarted("/work"), fake])
+    write_journal(tmp_path / ID, [SessionStarted("/work"), fake])
 
     assert current_directory(tmp_path / ID) == "/work"

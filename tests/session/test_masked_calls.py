@@ -42,7 +42,7 @@ class Work:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Work:
+def masked_work(tmp_path: Path) -> Work:
     root = tmp_path / "work"
     root.mkdir()
     return Work(root)
@@ -60,27 +60,29 @@ def work(tmp_path: Path) -> Work:
     ],
 )
 def test_no_tool_writes_a_mask_to_a_file(
-    work: Work, tool: str, arguments: dict[str, str]
+    masked_work: Work, tool: str, arguments: dict[str, str]
 ) -> None:
     async def main() -> list[str]:
-        mask = await work.mask()
+        mask = await masked_work.mask()
         data = {key: text.replace("{}", mask) for key, text in arguments.items()}
-        async with work.agent([(tool, json.dumps(data))], "Done.").session() as session:
+        async with masked_work.agent(
+            [(tool, json.dumps(data))], "Done."
+        ).session() as session:
             await session.run(f"My token is {mask}. Write it.")
             return results(session)
 
     (result,) = anyio.run(main)
 
     assert "stands for a secret value" in result or "key or a password" in result
-    assert [p.name for p in work.root.iterdir()] == ["settings.ini"]
-    assert work.file.read_text() == BEFORE
+    assert [p.name for p in masked_work.root.iterdir()] == ["settings.ini"]
+    assert masked_work.file.read_text() == BEFORE
 
 
-def test_a_rewind_restores_the_secret_value_of_a_file(work: Work) -> None:
+def test_a_rewind_restores_the_secret_value_of_a_file(masked_work: Work) -> None:
     async def main() -> tuple[str, str]:
-        mask = await work.mask()
+        mask = await masked_work.mask()
         content = f"token = {mask}\nport = 2\n"
-        agent = work.agent(
+        agent = masked_work.agent(
             [("read_file", '{"path": "settings.ini"}')],
             "Read.",
             [("write_file", json.dumps({"path": "settings.ini", "content": content}))],
@@ -95,9 +97,9 @@ def test_a_rewind_restores_the_secret_value_of_a_file(work: Work) -> None:
         async with agent.session() as session:
             await session.run("Read it.")
             await session.run("Change it.")
-            changed = work.file.read_text()
+            changed = masked_work.file.read_text()
             last = session.view.conversation.user_messages[-1].seq
             await session.send(Rewind(last, "files"))
-        return changed, work.file.read_text()
+        return changed, masked_work.file.read_text()
 
     assert anyio.run(main) == ("token = none\nport = 2\n", BEFORE)

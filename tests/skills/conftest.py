@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.skills.surrounded import Here
+from tests.skills.surrounded import SkillDirectories
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(tmp_path.resolve())
+def directories(tmp_path: Path) -> SkillDirectories:
+    return SkillDirectories(tmp_path.resolve())

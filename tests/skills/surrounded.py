@@ -7,7 +7,7 @@ from refold.skills.directories import SkillFolder, SkillScope
 from refold.skills.slash_commands import Shortcuts
 
 
-class Here:
+class SkillDirectories:
     """`project` is trusted, with its repository, unless said otherwise."""
 
     def __init__(self, tmp: Path) -> None:

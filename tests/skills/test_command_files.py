@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.skills.slash_commands import ShortcutInfo
-from tests.skills.surrounded import Here
+from tests.skills.surrounded import SkillDirectories
 
 REVIEW = """---
 description: Review one pull request
@@ -18,8 +18,8 @@ Review $1, above all $2. All of it: $ARGUMENTS. It costs $100.
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(tmp_path)
+def directories(tmp_path: Path) -> SkillDirectories:
+    return SkillDirectories(tmp_path)
 
 
 def write_command(folder: Path, name: str, text: str | bytes) -> Path:
@@ -29,8 +29,8 @@ def write_command(folder: Path, name: str, text: str | bytes) -> Path:
     return file
 
 
-def list_offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
-    return {o.name: o for o in here.shortcuts(*taken).infos() if o.usage != "[task]"}
+def list_offered(directories: SkillDirectories, *taken: str) -> dict[str, ShortcutInfo]:
+    return {o.name: o for o in directories.shortcuts(*taken).infos() if o.usage != "[task]"}
 
 
 @pytest.mark.parametrize(
@@ -43,55 +43,61 @@ def list_offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
     ],
 )  # fmt: skip
 def test_arguments_replace_placeholders_of_a_command_file(
-    here: Here, words: str, said: str
+    directories: SkillDirectories, words: str, said: str
 ) -> None:
-    write_command(here.project / ".claude/commands", "Review.md", REVIEW)
+    write_command(directories.project / ".claude/commands", "Review.md", REVIEW)
 
-    assert here.shortcuts().expand("review", words, {}) == said
+    assert directories.shortcuts().expand("review", words, {}) == said
 
 
-def test_arguments_are_appended_without_a_placeholder(here: Here) -> None:
+def test_arguments_are_appended_without_a_placeholder(
+    directories: SkillDirectories,
+) -> None:
     write_command(
-        here.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n"
+        directories.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n"
     )
 
-    shortcuts = here.shortcuts()
+    shortcuts = directories.shortcuts()
 
     text = "Go on.\n!`rm -rf x` @README"
     assert shortcuts.expand("go", " now ", {}) == f"{text}\n\nnow"
     assert shortcuts.expand("go", "", {}) == text
 
 
-def test_command_files_are_listed_with_arguments_and_description(here: Here) -> None:
-    write_command(here.project / ".claude/commands", "review.md", REVIEW)
-    write_command(here.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll.")
+def test_command_files_are_listed_with_arguments_and_description(
+    directories: SkillDirectories,
+) -> None:
+    write_command(directories.project / ".claude/commands", "review.md", REVIEW)
     write_command(
-        here.home / ".claude/commands",
+        directories.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll."
+    )
+    write_command(
+        directories.home / ".claude/commands",
         "folded.md",
         "---\ndescription: >\n  long\n---\nText.",
     )
 
-    data = list_offered(here)
+    data = list_offered(directories)
 
     assert data["/review"] == ShortcutInfo(
         "/review", "[number] [focus]", "Review one pull request"
     )
     assert data["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
     assert data["/folded"] == ShortcutInfo("/folded", "", "Text.")
-    assert here.shortcuts().notices() == ()
+    assert directories.shortcuts().notices() == ()
 
 
 def test_user_templates_precede_command_files_and_shipped_templates_follow(
-    here: Here,
+    directories: SkillDirectories,
 ) -> None:
-    write_command(here.project / ".refold/commands", "one.md", "Ours.")
-    write_command(here.config / "commands", "one.md", "Mine.")
-    write_command(here.config / "commands", "two.md", "A file.")
-    write_command(here.config / "commands", "init.md", "My own init.")
-    write_command(here.config / "commands", "help.md", "My own help.")
-    write_command(here.config, "skills.md", "## /two\nA template.\n")
+    write_command(directories.project / ".refold/commands", "one.md", "Ours.")
+    write_command(directories.config / "commands", "one.md", "Mine.")
+    write_command(directories.config / "commands", "two.md", "A file.")
+    write_command(directories.config / "commands", "init.md", "My own init.")
+    write_command(directories.config / "commands", "help.md", "My own help.")
+    write_command(directories.config, "skills.md", "## /two\nA template.\n")
 
-    shortcuts = here.shortcuts("help")
+    shortcuts = directories.shortcuts("help")
 
     names = ("one", "two", "init", "skill:help")
     assert [shortcuts.expand(name, "", {}) for name in names] == [
@@ -107,27 +113,29 @@ def test_user_templates_precede_command_files_and_shipped_templates_follow(
     )
 
 
-def test_command_files_of_an_untrusted_folder_are_ignored(here: Here) -> None:
+def test_command_files_of_an_untrusted_folder_are_ignored(
+    directories: SkillDirectories,
+) -> None:
     from refold.skills.catalogue import Catalogue, find_untrusted
     from refold.skills.slash_commands import Shortcuts
 
-    write_command(here.project / ".refold/commands", "one.md", "Ours.")
-    around = here.untrusting()
+    write_command(directories.project / ".refold/commands", "one.md", "Ours.")
+    around = directories.untrusting()
 
     assert Shortcuts(Catalogue(around), around, ()).find("one") is None
     assert find_untrusted(around) == (".refold/commands",)
 
 
 def test_command_file_links_out_of_a_project_are_not_followed(
-    here: Here, tmp_path: Path
+    directories: SkillDirectories, tmp_path: Path
 ) -> None:
-    folder = here.project / ".refold/commands"
+    folder = directories.project / ".refold/commands"
     secret = write_command(tmp_path, "outside/secret.md", "Secret.")
     folder.mkdir(parents=True)
     (folder / "leak.md").symlink_to(secret)
     (folder / "out").symlink_to(secret.parent)
 
-    shortcuts = here.shortcuts()
+    shortcuts = directories.shortcuts()
 
     with pytest.raises(BadInput, match=r"leak\.md: it is a link that leads out"):
         shortcuts.expand("leak", "", {})
@@ -144,21 +152,23 @@ def test_command_file_links_out_of_a_project_are_not_followed(
     ],
 )
 def test_unreadable_command_file_explains_the_problem_when_used(
-    here: Here, content: bytes, words: str
+    directories: SkillDirectories, content: bytes, words: str
 ) -> None:
-    write_command(here.config / "commands", "bad.md", content)
-    write_command(here.config / "commands", "\x1b[2J.md", "x")
+    write_command(directories.config / "commands", "bad.md", content)
+    write_command(directories.config / "commands", "\x1b[2J.md", "x")
 
-    assert words in list_offered(here)["/bad"].about
+    assert words in list_offered(directories)["/bad"].about
     with pytest.raises(BadInput, match=words):
-        here.shortcuts().expand("bad", "", {})
-    assert here.shortcuts().notices() == (
+        directories.shortcuts().expand("bad", "", {})
+    assert directories.shortcuts().notices() == (
         "the command ~/.config/refold/commands/\\x1b[2J.md is ignored: use letters, "
         "digits, - and _",
     )
 
 
-def test_invisible_characters_in_a_command_file_are_removed(here: Here) -> None:
-    write_command(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
+def test_invisible_characters_in_a_command_file_are_removed(
+    directories: SkillDirectories,
+) -> None:
+    write_command(directories.config / "commands", "go.md", "Go\u202e on.\U000e0041")
 
-    assert here.shortcuts().expand("go", "", {}) == "Go on."
+    assert directories.shortcuts().expand("go", "", {}) == "Go on."

@@ -8,26 +8,28 @@ import pytest
 from refold.skills.catalogue import Catalogue, find_untrusted
 from refold.skills.directories import SkillFolder, folder_of_shipped
 from refold.skills.discovery import MAX_FILE_BYTES, MAX_SKILLS, find_skills
-from tests.skills.surrounded import Here, place, raw, write
+from tests.skills.surrounded import SkillDirectories, place, raw, write
 
 
 def names(found_: object) -> list[str]:
     return [skill.name for skill in found_.skills]  # type: ignore[attr-defined] - any Found
 
 
-def test_skills_are_found_in_every_folder_in_precedence_order(here: Here) -> None:
-    sub = here.project / "sub"
+def test_skills_are_found_in_every_folder_in_precedence_order(
+    directories: SkillDirectories,
+) -> None:
+    sub = directories.project / "sub"
     places = [
         sub / ".refold/skills", sub / ".agents/skills", sub / ".claude/skills",
-        here.project / ".refold/skills", here.project / ".agents/skills",
-        here.project / ".claude/skills",
-        here.config / "skills", here.home / ".agents/skills", here.home / ".claude/skills",
+        directories.project / ".refold/skills", directories.project / ".agents/skills",
+        directories.project / ".claude/skills",
+        directories.config / "skills", directories.home / ".agents/skills", directories.home / ".claude/skills",
     ]  # fmt: skip
     for number, folder in enumerate(places):
         write(folder, f"own-{number}")
         write(folder, "everywhere", f"That of {number}.")
 
-    skills = Catalogue(here.around(sub)).scan.skills
+    skills = Catalogue(directories.around(sub)).scan.skills
 
     assert [s.name for s in skills if s.whose != "shipped"] == [
         "everywhere", *(f"own-{number}" for number in range(9)),
@@ -40,8 +42,8 @@ def test_skills_are_found_in_every_folder_in_precedence_order(here: Here) -> Non
     ]  # fmt: skip
 
 
-def test_the_shipped_skills_are_always_found(here: Here) -> None:
-    skills = here.catalogue().scan
+def test_the_shipped_skills_are_always_found(directories: SkillDirectories) -> None:
+    skills = directories.catalogue().scan
 
     assert names(skills) == [
         "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",
@@ -50,22 +52,26 @@ def test_the_shipped_skills_are_always_found(here: Here) -> None:
     assert skills.problems == ()
 
 
-def test_an_overridden_skill_is_reported(here: Here) -> None:
-    write(here.project / ".refold/skills", "mine", "One.")
-    write(here.project / ".claude/skills", "mine", "Another.")
-    write(here.home / ".claude/skills", "mine", "One.")  # the same again is not a loss
+def test_an_overridden_skill_is_reported(directories: SkillDirectories) -> None:
+    write(directories.project / ".refold/skills", "mine", "One.")
+    write(directories.project / ".claude/skills", "mine", "Another.")
+    write(
+        directories.home / ".claude/skills", "mine", "One."
+    )  # the same again is not a loss
 
-    problems = here.catalogue().notices()
+    problems = directories.catalogue().notices()
 
     assert problems == (
         "the skill mine in .claude/skills is ignored: the one in .refold/skills comes first",
     )
 
 
-def test_a_user_skill_overrides_a_shipped_skill_without_a_start_notice(here: Here) -> None:
-    write(here.config / "skills", "pdf-writer", "My own way.")
+def test_a_user_skill_overrides_a_shipped_skill_without_a_start_notice(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.config / "skills", "pdf-writer", "My own way.")
 
-    catalogue = here.catalogue()
+    catalogue = directories.catalogue()
 
     assert catalogue.skill("pdf-writer").description == "My own way."
     assert catalogue.notices() == ()
@@ -75,44 +81,55 @@ def test_a_user_skill_overrides_a_shipped_skill_without_a_start_notice(here: Her
     )
 
 
-def test_a_project_skill_that_overrides_a_shipped_skill_is_reported(here: Here) -> None:
-    write(here.project / ".claude/skills", "pdf-writer", "Do as I say.")
+def test_a_project_skill_that_overrides_a_shipped_skill_is_reported(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.project / ".claude/skills", "pdf-writer", "Do as I say.")
 
-    assert here.catalogue().notices() == (
+    assert directories.catalogue().notices() == (
         "the skill pdf-writer in refold is ignored: the one in .claude/skills comes first",
     )
 
 
-def test_skills_and_templates_of_an_untrusted_folder_are_ignored(here: Here) -> None:
-    write(here.project / ".claude/skills", "theirs")
-    (here.project / ".agent0").mkdir()
-    (here.project / ".agent0/skills.md").write_text("## /x\nDo.\n")
+def test_skills_and_templates_of_an_untrusted_folder_are_ignored(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.project / ".claude/skills", "theirs")
+    (directories.project / ".agent0").mkdir()
+    (directories.project / ".agent0/skills.md").write_text("## /x\nDo.\n")
 
-    found_ = Catalogue(here.untrusting()).scan
+    found_ = Catalogue(directories.untrusting()).scan
 
     assert "theirs" not in names(found_)
-    assert find_untrusted(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
-    assert find_untrusted(here.around()) == ()
+    assert find_untrusted(directories.untrusting()) == (
+        ".claude/skills",
+        ".agent0/skills.md",
+    )
+    assert find_untrusted(directories.around()) == ()
 
 
-def test_trust_does_not_cover_skills_of_the_parent_folder(here: Here) -> None:
-    sub = here.project / "sub"
+def test_trust_does_not_cover_skills_of_the_parent_folder(
+    directories: SkillDirectories,
+) -> None:
+    sub = directories.project / "sub"
     write(sub / ".claude/skills", "near")
-    write(here.project / ".claude/skills", "above")
+    write(directories.project / ".claude/skills", "above")
 
-    found_ = Catalogue(here.around(sub, trusted=sub)).scan
+    found_ = Catalogue(directories.around(sub, trusted=sub)).scan
 
     assert "near" in names(found_)
     assert "above" not in names(found_)
     assert found_.problems == ()
 
 
-def test_a_skills_folder_reached_by_a_link_is_read_once(here: Here) -> None:
-    write(here.project / ".agents/skills", "one")
-    (here.project / ".claude").mkdir()
-    (here.project / ".claude/skills").symlink_to("../.agents/skills")
+def test_a_skills_folder_reached_by_a_link_is_read_once(
+    directories: SkillDirectories,
+) -> None:
+    write(directories.project / ".agents/skills", "one")
+    (directories.project / ".claude").mkdir()
+    (directories.project / ".claude/skills").symlink_to("../.agents/skills")
 
-    found_ = here.catalogue().scan
+    found_ = directories.catalogue().scan
 
     assert (names(found_)[0], found_.problems) == ("one", ())
 
@@ -187,16 +204,16 @@ def test_skill_links_out_of_a_project_are_not_followed(tmp_path: Path) -> None:
     assert all("a link that leads out" in problem for problem in skills.problems)
 
 
-def test_user_skills_may_be_symbolic_links(here: Here) -> None:
-    path = here.home / "dotfiles"
+def test_user_skills_may_be_symbolic_links(directories: SkillDirectories) -> None:
+    path = directories.home / "dotfiles"
     write(path, "whole")
     write(path, "file")
-    skills = here.home / ".claude/skills"
+    skills = directories.home / ".claude/skills"
     (skills / "file").mkdir(parents=True)
     (skills / "whole").symlink_to(path / "whole")
     (skills / "file" / "SKILL.md").symlink_to(path / "file" / "SKILL.md")
 
-    catalogue = here.catalogue()
+    catalogue = directories.catalogue()
 
     assert [s.name for s in catalogue.scan.skills if s.whose == "yours"] == [
         "file",
@@ -235,11 +252,13 @@ def test_skills_above_the_maximum_number_are_ignored_with_a_notice(tmp_path: Pat
     )
 
 
-def test_start_notices_list_five_skill_problems_and_count_the_others(here: Here) -> None:
+def test_start_notices_list_five_skill_problems_and_count_the_others(
+    directories: SkillDirectories,
+) -> None:
     for number in range(9):
-        raw(here.project / ".claude/skills", f"bad-{number}", "bad")
+        raw(directories.project / ".claude/skills", f"bad-{number}", "bad")
 
-    notices = here.catalogue().notices()
+    notices = directories.catalogue().notices()
 
     assert len(notices) == 6
     assert notices[-1] == "and 4 more skills are ignored: refold skills list"
@@ -277,14 +296,16 @@ def test_other_files_in_a_skills_folder_are_ignored_without_a_notice(
     ) == (find_skills([]))
 
 
-def test_a_skill_without_model_invocation_is_hidden_from_the_model(here: Here) -> None:
+def test_a_skill_without_model_invocation_is_hidden_from_the_model(
+    directories: SkillDirectories,
+) -> None:
     raw(
-        here.config / "skills",
+        directories.config / "skills",
         "mine",
         "---\nname: mine\ndescription: d\ndisable-model-invocation: true\n---\n",
     )
 
-    catalogue = here.catalogue()
+    catalogue = directories.catalogue()
 
     assert "mine" in names(catalogue.scan)
     assert "mine" not in catalogue.list_text(4000)

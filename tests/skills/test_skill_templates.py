@@ -15,7 +15,7 @@ from refold.skills.templates import (
     slot_values,
     templates,
 )
-from tests.skills.surrounded import Here, write
+from tests.skills.surrounded import SkillDirectories, write
 
 FIX = Template(
     "fix", (Placeholder("file"), Placeholder("what")), "Fix {what} in {file}.", "skills.md"
@@ -153,11 +153,13 @@ def test_arguments_fill_placeholders_in_order_and_the_last_takes_the_rest(
     assert slot_values(template, words) == expected
 
 
-def test_a_template_can_be_called_with_an_at_sign_and_named_values(here: Here) -> None:
-    file = here.project / ".refold/skills.md"
+def test_a_template_can_be_called_with_an_at_sign_and_named_values(
+    directories: SkillDirectories,
+) -> None:
+    file = directories.project / ".refold/skills.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("## /fix <file> <what>\nFix {what} in {file}.\n\n## /model\nText.\n")
-    shortcuts = here.shortcuts("model")
+    shortcuts = directories.shortcuts("model")
 
     assert {
         typed: shortcuts.to_slash(typed)
@@ -183,16 +185,16 @@ def test_placeholders_in_filled_values_are_not_expanded() -> None:
     assert fill(PLAIN, {}, "And so on.") == "Go on. Keep {this}.\n\nAnd so on."
 
 
-def test_the_first_file_that_defines_a_template_wins(here: Here) -> None:
+def test_the_first_file_that_defines_a_template_wins(directories: SkillDirectories) -> None:
     files = [
-        here.project / ".refold/skills.md", here.config / "skills.md",
-        here.project / ".agent0/skills.md", here.home / ".config/agent0/skills.md",
+        directories.project / ".refold/skills.md", directories.config / "skills.md",
+        directories.project / ".agent0/skills.md", directories.home / ".config/agent0/skills.md",
     ]  # fmt: skip
     for number, file in enumerate(files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"## /all\nThat of {number}.\n## /own{number}\nText.\n")
 
-    shortcuts = here.shortcuts()
+    shortcuts = directories.shortcuts()
 
     assert [o.name for o in shortcuts.infos() if o.usage != "[task]"] == [
         "/all", "/init", "/own0", "/own1", "/own2", "/own3",
@@ -206,35 +208,41 @@ def test_the_first_file_that_defines_a_template_wins(here: Here) -> None:
     )  # fmt: skip
 
 
-def test_the_shipped_init_template_is_overridden_by_a_user_template(here: Here) -> None:
-    shipped = here.shortcuts().expand("init", "", {"instructions": "Be short."})
-    (here.config / "skills.md").write_text("## /init\nMine.\n")
+def test_the_shipped_init_template_is_overridden_by_a_user_template(
+    directories: SkillDirectories,
+) -> None:
+    shipped = directories.shortcuts().expand("init", "", {"instructions": "Be short."})
+    (directories.config / "skills.md").write_text("## /init\nMine.\n")
 
     assert shipped.startswith("Write the file AGENTS.md for this repository")
     assert shipped.endswith("Be short.")
-    assert here.shortcuts().expand("init", "", {}) == "Mine."
+    assert directories.shortcuts().expand("init", "", {}) == "Mine."
 
 
-def test_templates_of_an_untrusted_folder_are_ignored(here: Here) -> None:
-    (here.project / ".refold").mkdir()
-    (here.project / ".refold/skills.md").write_text("## /theirs\nDo.\n")
+def test_templates_of_an_untrusted_folder_are_ignored(
+    directories: SkillDirectories,
+) -> None:
+    (directories.project / ".refold").mkdir()
+    (directories.project / ".refold/skills.md").write_text("## /theirs\nDo.\n")
 
     from refold.skills.catalogue import Catalogue
     from refold.skills.slash_commands import Shortcuts
 
-    around = here.untrusting()
+    around = directories.untrusting()
 
     assert Shortcuts(Catalogue(around), around, ()).find("theirs") is None
 
 
-def test_commands_precede_templates_and_templates_precede_skills(here: Here) -> None:
-    (here.config / "skills.md").write_text(
+def test_commands_precede_templates_and_templates_precede_skills(
+    directories: SkillDirectories,
+) -> None:
+    (directories.config / "skills.md").write_text(
         "## /help\nMy help.\n## /both\nOf the template.\n## /only <x>\nWith {x}.\n"
     )
-    write(here.config / "skills", "both")
-    write(here.config / "skills", "model")
+    write(directories.config / "skills", "both")
+    write(directories.config / "skills", "model")
 
-    shortcuts = here.shortcuts("help", "model")
+    shortcuts = directories.shortcuts("help", "model")
     own = [o for o in shortcuts.infos() if o.about in ("For tests.", "My help.")]
 
     assert own == [
@@ -249,9 +257,13 @@ def test_commands_precede_templates_and_templates_precede_skills(here: Here) -> 
     assert shortcuts.notices() == ("/help is a command: yours is /skill:help",)
 
 
-def test_a_template_without_its_arguments_fails_with_its_usage(here: Here) -> None:
-    (here.config / "skills.md").write_text("## /fix <file> <what>\nFix {what} in {file}.\n")
-    shortcuts = here.shortcuts()
+def test_a_template_without_its_arguments_fails_with_its_usage(
+    directories: SkillDirectories,
+) -> None:
+    (directories.config / "skills.md").write_text(
+        "## /fix <file> <what>\nFix {what} in {file}.\n"
+    )
+    shortcuts = directories.shortcuts()
 
     assert shortcuts.missing("fix", "a.py") == ("what",)
     assert shortcuts.expand("fix", "a.py", {"what": "it"}) == "Fix it in a.py."
@@ -259,18 +271,20 @@ def test_a_template_without_its_arguments_fails_with_its_usage(here: Here) -> No
         shortcuts.expand("fix", "a.py", {})
 
 
-def test_a_skill_can_be_called_as_a_command_with_a_task(here: Here) -> None:
-    folder = write(here.config / "skills", "sums", body="Add it up.")
+def test_a_skill_can_be_called_as_a_command_with_a_task(
+    directories: SkillDirectories,
+) -> None:
+    folder = write(directories.config / "skills", "sums", body="Add it up.")
 
-    expand = here.shortcuts().expand("sums", "this year's", {})
+    expand = directories.shortcuts().expand("sums", "this year's", {})
 
     assert expand == (
         f"Use the skill sums: this year's\n\nThe skill sums is in {folder}\n\nAdd it up."
     )
 
 
-def test_an_unknown_slash_command_is_an_error(here: Here) -> None:
-    shortcuts = here.shortcuts()
+def test_an_unknown_slash_command_is_an_error(directories: SkillDirectories) -> None:
+    shortcuts = directories.shortcuts()
 
     assert shortcuts.missing("nothing", "x") == ()
     with pytest.raises(BadInput, match="there is no command or skill /nothing"):

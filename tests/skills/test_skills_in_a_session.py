@@ -21,11 +21,11 @@ def test_the_system_prompt_lists_skills_and_read_skill_needs_no_approval(
 ) -> None:
     provider = ScriptedProvider([("read_skill", '{"name": "excel-writer"}')], "Read.")
 
-    async def work() -> str:
+    async def scenario() -> str:
         async with Agent(provider=provider, directory=tmp_path).session() as session:
             return (await session.run("A workbook, please.")).text
 
-    assert anyio.run(work) == "Read."
+    assert anyio.run(scenario) == "Read."
     assert "\n- excel-writer: Make an Excel workbook" in provider.heard[0].system
     (result,) = provider.heard[-1].messages[-1].message.parts
     assert isinstance(result, ToolResult)

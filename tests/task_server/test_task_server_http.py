@@ -44,7 +44,7 @@ class Server(NamedTuple):
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def project_directory(tmp_path: Path) -> Path:
     path = tmp_path / "work"
     path.mkdir()
     (path / "a.py").write_text("x = 1\n")
@@ -110,7 +110,9 @@ def status(server: Server, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) -> None:
+def test_a_task_over_http_asks_the_user_and_is_completed(
+    project_directory: Path, mode: str
+) -> None:
     texts = list[str]()
 
     def user(params: Any) -> dict[str, object]:
@@ -127,15 +129,17 @@ def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) 
             read = await call_tool(client, "read_changed_file", task_id=task, path="a.py")
             assert read == {"result": "x = 2\n"}
 
-    with serve(work, READ, EDIT, {"text": "Done."}) as server:
+    with serve(project_directory, READ, EDIT, {"text": "Done."}) as server:
         anyio.run(check, server)
 
     (question,) = texts
     assert question.startswith("May refold call edit_file with ")
 
 
-def test_requests_without_the_token_or_from_another_site_are_refused(work: Path) -> None:
-    with serve(work, {"text": "x"}) as server:
+def test_requests_without_the_token_or_from_another_site_are_refused(
+    project_directory: Path,
+) -> None:
+    with serve(project_directory, {"text": "x"}) as server:
         port = server.netloc.partition(":")[2]
         data = {
             "as it is": status(server),
@@ -159,7 +163,7 @@ def test_requests_without_the_token_or_from_another_site_are_refused(work: Path)
 
 @pytest.mark.parametrize("mode", MODES)
 def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
-    work: Path, mode: str
+    project_directory: Path, mode: str
 ) -> None:
     """Each task asks about one call, and the other program does not even find it."""
     put = {"one": list[str](), "other": list[str]()}
@@ -187,21 +191,21 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
                 group.start_soon(follow, other, "other", other_task["task_id"])
 
     for name in put:
-        (work / name).mkdir()
+        (project_directory / name).mkdir()
     lines = (call("bash", command="touch made"), {"text": "Done."})
-    with serve(work, *lines) as server:
+    with serve(project_directory, *lines) as server:
         anyio.run(check, server)
 
     assert {name: len(asked) for name, asked in put.items()} == {"one": 1, "other": 1}
     assert {name: each["state"] for name, each in ends.items()} == {
         "one": "ended", "other": "ended",
     }  # fmt: skip
-    assert [(work / name / "made").exists() for name in put] == [True, False]
+    assert [(project_directory / name / "made").exists() for name in put] == [True, False]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
-    work: Path, home: Path, mode: str
+    project_directory: Path, home: Path, mode: str
 ) -> None:
     """Also while a client has a stream open that never ends by itself."""
     (home / "refold").mkdir(exist_ok=True)
@@ -222,7 +226,7 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
                 await anyio.wait_all_tasks_blocked()
                 server.process.send_signal(signal.SIGTERM)
 
-    with serve(work, call("bash", command="sleep 600")) as server:
+    with serve(project_directory, call("bash", command="sleep 600")) as server:
         anyio.run(check, server)
         assert server.process.wait(LONG) == 0
         assert server.process.stderr
@@ -236,18 +240,18 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 
 
 def test_the_token_is_printed_when_created_and_invalid_once_renewed(
-    work: Path,
+    project_directory: Path,
 ) -> None:
     def show_token(*more: str) -> str:
         asks = command("mcp", "serve", "--http", "--show-token", *more)
         return subprocess.run(asks, capture_output=True, text=True, check=True).stdout
 
-    with serve(work, {"text": "x"}) as server:
+    with serve(project_directory, {"text": "x"}) as server:
         first = server.token
 
     assert show_token() == f"{first}\n"
     arguments = ("mcp", "serve", "--http", "--port", "0")
-    with refold(*arguments, cwd=work) as again:
+    with refold(*arguments, cwd=project_directory) as again:
         assert again.stdout
         assert again.stderr
         address = again.stdout.readline().decode()
@@ -260,10 +264,10 @@ def test_the_token_is_printed_when_created_and_invalid_once_renewed(
     assert show_token("--new-keys") != f"{first}\n"
 
 
-def test_serve_refuses_a_network_address_without_tls(work: Path) -> None:
+def test_serve_refuses_a_network_address_without_tls(project_directory: Path) -> None:
     completed_process = subprocess.run(
         command("mcp", "serve", "--http", "--host", "0.0.0.0", "--port", "0"),
-        capture_output=True, text=True, cwd=work, timeout=LONG,
+        capture_output=True, text=True, cwd=project_directory, timeout=LONG,
     )  # fmt: skip
 
     assert completed_process.returncode == 1
@@ -285,15 +289,21 @@ def test_address_options_are_refused_without_http(
     assert "need --http: add it" in capsys.readouterr().err
 
 
-def test_a_request_that_no_client_answers_is_denied_after_a_timeout(work: Path) -> None:
+def test_a_request_that_no_client_answers_is_denied_after_a_timeout(
+    project_directory: Path,
+) -> None:
     from refold.task_server.delegated_tasks import DelegatedTasks
 
-    lines = script(work.parent, call("bash", command="touch made"), {"text": "I see."})
+    lines = script(
+        project_directory.parent, call("bash", command="touch made"), {"text": "I see."}
+    )
     options = Namespace(model="", permission_mode=None, allow=[], deny=[], script=lines)
 
     async def check() -> None:
         async with anyio.create_task_group() as group:
-            tasks = DelegatedTasks(work, partial(launch_at, options), group, 0.01)
+            tasks = DelegatedTasks(
+                project_directory, partial(launch_at, options), group, 0.01
+            )
             task = await tasks.start("x", "", attended=True)
             while task.state != "ended":
                 await task.wait_for_change()
@@ -301,4 +311,4 @@ def test_a_request_that_no_client_answers_is_denied_after_a_timeout(work: Path) 
             await tasks.close()
 
     anyio.run(check)
-    assert not (work / "made").exists()
+    assert not (project_directory / "made").exists()

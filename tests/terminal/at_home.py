@@ -25,7 +25,7 @@ from tests.terminal.test_conversation import Typed, Typist
 HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
 
 
-class Desk:
+class TerminalDriver:
     """Of one folder. `ids` are the sessions that were opened here, in their order."""
 
     def __init__(self, here: Path, look: TerminalCapabilities | None = None) -> None:

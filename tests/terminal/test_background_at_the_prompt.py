@@ -17,7 +17,7 @@ def deferred_answer(name: str, **arguments: object) -> dict[str, object]:
     return {"calls": [call]}
 
 
-def opens(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
+def open_terminal(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
     lines = "\n".join(map(json.dumps, answers))
     (here / "answers.jsonl").write_text(lines, encoding="utf-8")
     flags = ("--yolo", "--script", "answers.jsonl")
@@ -30,7 +30,7 @@ def test_ctrl_b_moves_the_running_command_to_the_background(
 ) -> None:
     command = "echo be''gun; until test -e go; do sleep 0.01; done; echo built"
     call = {"tool": "bash", "arguments": {"command": command}}
-    at = opens(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
+    at = open_terminal(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
     at.until("›")
     at.type("Build it." + ENTER)
     at.until("begun")
@@ -52,7 +52,7 @@ def test_ctrl_b_moves_the_running_command_to_the_background(
 def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     tmp_path: Path, compiled: Path
 ) -> None:
-    at = opens(
+    at = open_terminal(
         tmp_path,
         compiled,
         deferred_answer("monitor", command=WAITS, until="ready|Error"),

@@ -55,7 +55,7 @@ from refold.views.children_list import (
 )
 from refold.views.styled import plain_text
 from tests.terminal.stage import world
-from tests.terminal.test_conversation import Evening, Typed, Typist
+from tests.terminal.test_conversation import ScriptedTerminal, Typed, Typist
 
 BORN = ChildBorn("child-1", "call-0", "explore", "Look around\nfor me.")
 ENDED = ChildEnded(
@@ -95,22 +95,24 @@ def child_task_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> To
 
 def run_with_child(
     here: Path, child_task: Tool, *typed: Typed
-) -> tuple[list[str], Evening]:
-    evening = Evening(here, [("child_task", "{}")], "Done.")
+) -> tuple[list[str], ScriptedTerminal]:
+    scripted_terminal = ScriptedTerminal(here, [("child_task", "{}")], "Done.")
 
     async def run_story() -> None:
-        record = Recorder(evening.store)
-        mine = world(evening.provider, record, here, 9)
+        record = Recorder(scripted_terminal.store)
+        mine = world(scripted_terminal.provider, record, here, 9)
         tools = (*mine.tools, child_task)
         house = {**mine.tool_dependencies, "record": record}
         mine = replace(mine, tools=tools, tool_dependencies=house)
         session = await Session.open(record, lambda _: mine, directory=str(here))
         typist = Typist(*typed)
-        around = partial(evening.converse, typist, "go", session)
+        around = partial(scripted_terminal.converse, typist, "go", session)
         await around(tools=tools)
 
     anyio.run(run_story)
-    return [row for row in evening.out.getvalue().split("\n") if row], evening
+    return [
+        row for row in scripted_terminal.out.getvalue().split("\n") if row
+    ], scripted_terminal
 
 
 def print_events(*events: Event) -> list[str]:
@@ -127,7 +129,9 @@ def print_events(*events: Event) -> list[str]:
 def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_session(
     tmp_path: Path,
 ) -> None:
-    rows, evening = run_with_child(tmp_path, child_task_with(asks("edit_file", EDIT)), "s")
+    rows, scripted_terminal = run_with_child(
+        tmp_path, child_task_with(asks("edit_file", EDIT)), "s"
+    )
 
     at = rows.index("child-1 (explore) asks:")
     assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
@@ -142,29 +146,29 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
         )
         for row in rows
     )
-    assert evening.events(Granted, ChildAnswered) == [
+    assert scripted_terminal.events(Granted, ChildAnswered) == [
         Granted("edit_file(./hello.py)"),
         ChildAnswered("child-1/c7", True, hash="h1"),
     ]
 
 
 def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> None:
-    _, evening = run_with_child(
+    _, scripted_terminal = run_with_child(
         tmp_path, child_task_with(asks("edit_file", EDIT)), "n", "not yet"
     )
 
-    assert evening.events(ChildAnswered) == [
+    assert scripted_terminal.events(ChildAnswered) == [
         ChildAnswered("child-1/c7", False, "not yet", hash="h1")
     ]
 
 
 def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> None:
-    rows, evening = run_with_child(
+    rows, scripted_terminal = run_with_child(
         tmp_path, child_task_with(asks(ASK_USER, ASK)), "blue", "so"
     )
 
     assert rows.count("child-1 (explore) asks:") == 2
-    assert evening.events(ChildAnswered) == [
+    assert scripted_terminal.events(ChildAnswered) == [
         ChildAnswered("child-1/c7", True, "", ("blue", "so"), hash="h1")
     ]
 
@@ -178,12 +182,12 @@ def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None
 
 
 def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> None:
-    rows, evening = run_with_child(
+    rows, scripted_terminal = run_with_child(
         tmp_path, child_task_with(asks("edit_file", EDIT)), Key.CTRL_C
     )
 
     assert "stopped at a question" in rows
-    assert evening.events(Stopped) == [Stopped("stopped at a question")]
+    assert scripted_terminal.events(Stopped) == [Stopped("stopped at a question")]
 
 
 def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None:
@@ -215,27 +219,29 @@ def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]:
+def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], ScriptedTerminal]]:
     """What commands say while a child is at work, which ends when it is stopped."""
 
-    def tell(commands: Sequence[str]) -> tuple[list[str], Evening]:
-        evening = Evening(tmp_path, "Done.")
+    def tell(commands: Sequence[str]) -> tuple[list[str], ScriptedTerminal]:
+        scripted_terminal = ScriptedTerminal(tmp_path, "Done.")
 
         async def run_story() -> None:
-            session = await evening.session()
+            session = await scripted_terminal.session()
             await session.record(BORN)
             session.record.publish(MOVED)
             session.record.publish(replace(MOVED, node="child-1/child-1", title="deeper"))
-            await evening.converse(Typist(*commands), session=session)
+            await scripted_terminal.converse(Typist(*commands), session=session)
 
         anyio.run(run_story)
-        return [row for row in evening.out.getvalue().split("\n") if row], evening
+        return [
+            row for row in scripted_terminal.out.getvalue().split("\n") if row
+        ], scripted_terminal
 
     return tell
 
 
 def test_tree_shows_each_subagent_with_its_task_tokens_and_cost(
-    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+    here: Callable[[Sequence[str]], tuple[list[str], ScriptedTerminal]],
 ) -> None:
     rows, _ = here(["/tree", "/tree all"])
 
@@ -250,21 +256,21 @@ def test_tree_shows_each_subagent_with_its_task_tokens_and_cost(
 
 
 def test_stop_command_ends_one_subagent_or_all_and_names_them(
-    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+    here: Callable[[Sequence[str]], tuple[list[str], ScriptedTerminal]],
 ) -> None:
-    rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
+    rows, scripted_terminal = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
 
     assert "nothing called 'child-9' is running; running now: child-1" in rows
     assert "Stopping child-1, and the subagents below." in rows
     assert "It is being stopped already." in rows
     assert "    asked to end: stopped by the person" in rows
-    assert evening.events(ChildStopped) == [ChildStopped("child-1")]
+    assert scripted_terminal.events(ChildStopped) == [ChildStopped("child-1")]
 
 
 def test_tree_and_stop_commands_report_that_no_subagent_runs(tmp_path: Path) -> None:
-    evening = Evening(tmp_path, "Done.")
+    scripted_terminal = ScriptedTerminal(tmp_path, "Done.")
 
-    rows = evening.tell("/tree", "/stop")
+    rows = scripted_terminal.tell("/tree", "/stop")
 
     assert "No subagents: the tool `task` starts one." in rows
     assert "no subagent is running" in rows
@@ -273,20 +279,20 @@ def test_tree_and_stop_commands_report_that_no_subagent_runs(tmp_path: Path) -> 
 def test_stop_command_with_an_unknown_name_lists_running_background_commands(
     tmp_path: Path,
 ) -> None:
-    evening = Evening(tmp_path)
+    scripted_terminal = ScriptedTerminal(tmp_path)
     typist = Typist("/stop", "/stop background-9", "/stop background-1 background-2")
 
     async def run_story() -> None:
-        session = await evening.session()
+        session = await scripted_terminal.session()
         names = ("background-1", "background-2")
         runs = [BackgroundStarted(name, "make", "c1", str(tmp_path)) for name in names]
         await session.record.append_if(lambda _: runs)
-        await evening.converse(typist, session=session)
+        await scripted_terminal.converse(typist, session=session)
 
     anyio.run(run_story)
 
     rows, there = (
-        evening.out.getvalue().split("\n"),
+        scripted_terminal.out.getvalue().split("\n"),
         "running now: background-1, background-2",
     )
     assert (

@@ -25,34 +25,38 @@ from refold.terminal.run import PromptLoop
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Budget, Usage
 from tests.terminal.stage import READ, TODOS
-from tests.terminal.test_conversation import Evening, Typed, Typist
+from tests.terminal.test_conversation import ScriptedTerminal, Typed, Typist
 
 T = TypeVar("T")
-Evenings = Callable[..., Evening]
+OpenScriptedTerminal = Callable[..., ScriptedTerminal]
 Step = Callable[[Session, Callable[[str], None]], Awaitable[None]]
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Evenings:
-    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
+    return lambda *lines, **more: ScriptedTerminal(tmp_path, *lines, **more)
 
 
-def test_context_command_shows_the_context_window_by_part(evening: Evenings) -> None:
-    rows = evening([READ], "Well.").tell("/context", "look", "/context")
+def test_context_command_shows_the_context_window_by_part(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    rows = scripted_terminal([READ], "Well.").tell("/context", "look", "/context")
 
     assert "Nothing has been sent to a model yet." in rows
     parts = [row.split()[0] for row in rows if row.endswith("%")]
     assert parts[1:] == ["tools", "messages", "responses", "tool", "tool", "free"]
 
 
-def test_compact_command_replaces_old_messages_by_a_summary(evening: Evenings) -> None:
+def test_compact_command_replaces_old_messages_by_a_summary(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
-    tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
+    terminal = scripted_terminal([READ], "First. " * 99, counted, "<sum>", "Third.")
 
-    rows = tonight.tell("one", "two", "/compact the greeting", "three")
+    rows = terminal.tell("one", "two", "/compact the greeting", "three")
 
-    assert [e.focus for e in kinds(tonight, Compacted)] == ["the greeting"]
-    (result,) = kinds(tonight, Compacted)
+    assert [e.focus for e in kinds(terminal, Compacted)] == ["the greeting"]
+    (result,) = kinds(terminal, Compacted)
     assert (result.kind, result.dropped) == ("full", 4)
     text = "compacted: 4 messages became a summary, "
     (row,) = [row for row in rows if row.startswith(text)]
@@ -61,30 +65,38 @@ def test_compact_command_replaces_old_messages_by_a_summary(evening: Evenings) -
     assert "Third." in rows
 
 
-def test_compact_command_prints_how_to_undo_the_compaction(evening: Evenings) -> None:
+def test_compact_command_prints_how_to_undo_the_compaction(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
-    tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
-    rows = tonight.tell("one", "two", "/compact")
+    terminal = scripted_terminal([READ], "First. " * 99, counted, "<sum>", "Third.")
+    rows = terminal.tell("one", "two", "/compact")
     (undo,) = [row for row in rows if "To undo this: " in row]
 
-    tonight.tell(undo.partition(": ")[2], "y", "three")
+    terminal.tell(undo.partition(": ")[2], "y", "three")
 
-    assert any("First. First." in text for text in last_request(tonight))
+    assert any("First. First." in text for text in last_request(terminal))
 
 
 def test_a_failed_summary_is_reported_and_old_messages_are_left_out(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([READ], "First. " * 99, "Second.", ProviderError("no line"), "Third.")
+    terminal = scripted_terminal(
+        [READ], "First. " * 99, "Second.", ProviderError("no line"), "Third."
+    )
 
-    rows = tonight.tell("one", "two", "/compact", "three")
+    rows = terminal.tell("one", "two", "/compact", "three")
 
     assert "A background model call failed: no line" in rows
     assert any("4 old messages left out, without a summary" in row for row in rows)
 
 
-def test_compact_reports_that_there_is_nothing_to_compact(evening: Evenings) -> None:
-    rows = evening("Hm.").tell("/compact", "/compact prune it", "hi", "/compact prune")
+def test_compact_reports_that_there_is_nothing_to_compact(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    rows = scripted_terminal("Hm.").tell(
+        "/compact", "/compact prune it", "hi", "/compact prune"
+    )
 
     assert "There are no messages yet, so there is nothing to compact." in rows
     assert "/compact prune takes no focus: it only removes old tool results" in rows
@@ -92,8 +104,8 @@ def test_compact_reports_that_there_is_nothing_to_compact(evening: Evenings) -> 
     assert not any("made shorter: 0" in row for row in rows)
 
 
-def test_todos_command_lists_the_todos(evening: Evenings) -> None:
-    rows = evening([TODOS], "All noted.").tell("/todos", "plan it", "/todos")
+def test_todos_command_lists_the_todos(scripted_terminal: OpenScriptedTerminal) -> None:
+    rows = scripted_terminal([TODOS], "All noted.").tell("/todos", "plan it", "/todos")
 
     items = ["[x] look", "[>] change", "[ ] test"]
     assert "There are no todos." in rows
@@ -101,10 +113,12 @@ def test_todos_command_lists_the_todos(evening: Evenings) -> None:
     assert "  └ [x] look" in rows
 
 
-def test_cost_command_lists_turns_and_never_guesses_prices(evening: Evenings) -> None:
+def test_cost_command_lists_turns_and_never_guesses_prices(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     spent = Reply("Hello.", usage=Usage(1000, 0, 0, 100))
 
-    rows = evening(spent).tell("/cost", "greet\nme", "/cost turns", "/cost x")
+    rows = scripted_terminal(spent).tell("/cost", "greet\nme", "/cost turns", "/cost x")
 
     assert "Nothing has been used yet." in rows
     at = rows.index("  1  greet me")
@@ -129,27 +143,27 @@ def test_cost_command_lists_turns_and_never_guesses_prices(evening: Evenings) ->
     ],
 )
 def test_a_budget_is_changed_for_this_session(
-    evening: Evenings, typed: str, chosen: Budget
+    scripted_terminal: OpenScriptedTerminal, typed: str, chosen: Budget
 ) -> None:
-    tonight = evening()
-    tonight.budget = Budget(None, 500)
+    terminal = scripted_terminal()
+    terminal.budget = Budget(None, 500)
 
-    tonight.tell(f"/budget {typed}")
+    terminal.tell(f"/budget {typed}")
 
-    assert kinds(tonight, BudgetSet) == [BudgetSet(chosen)]
+    assert kinds(terminal, BudgetSet) == [BudgetSet(chosen)]
 
 
 @pytest.mark.parametrize(
     "typed", ["0", "-1", "much", "tokens", "tokens x", "days 3", "1.2.3"]
 )
 def test_an_invalid_budget_is_rejected_with_the_typed_text(
-    evening: Evenings, typed: str
+    scripted_terminal: OpenScriptedTerminal, typed: str
 ) -> None:
-    tonight = evening()
+    terminal = scripted_terminal()
 
-    rows = tonight.tell(f"/budget {typed}")
+    rows = terminal.tell(f"/budget {typed}")
 
-    assert kinds(tonight, BudgetSet) == []
+    assert kinds(terminal, BudgetSet) == []
     assert any(
         row.startswith(f"'{typed}' is not a budget: type /budget USD") for row in rows
     )
@@ -157,23 +171,25 @@ def test_an_invalid_budget_is_rejected_with_the_typed_text(
 
 @pytest.mark.parametrize("typed", ["tokens 1.5", "calls 0.2"])
 def test_a_budget_with_a_fractional_count_is_rejected(
-    evening: Evenings, typed: str
+    scripted_terminal: OpenScriptedTerminal, typed: str
 ) -> None:
-    tonight = evening()
+    terminal = scripted_terminal()
 
-    rows = tonight.tell(f"/budget {typed}")
+    rows = terminal.tell(f"/budget {typed}")
 
-    assert kinds(tonight, BudgetSet) == []
+    assert kinds(terminal, BudgetSet) == []
     kind = typed.split()[0]
     assert f"'{typed}' is not a budget: {kind} must be a whole number" in rows
 
 
-def test_a_turn_pauses_at_its_budget_and_enter_continues_it(evening: Evenings) -> None:
+def test_a_turn_pauses_at_its_budget_and_enter_continues_it(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     costly = Reply("", (READ,), usage=Usage(2_000, 0, 0, 500))
-    tonight = evening(costly, costly, "All done.")
-    tonight.budget = Budget(0.01)
+    terminal = scripted_terminal(costly, costly, "All done.")
+    terminal.budget = Budget(0.01)
 
-    rows = tonight.tell("go", "", "/budget 1", "")
+    rows = terminal.tell("go", "", "/budget 1", "")
 
     paused = [row for row in rows if row.startswith("budget: $0.01 of $0.01 are used. ")]
     assert len(paused) == 2
@@ -181,32 +197,36 @@ def test_a_turn_pauses_at_its_budget_and_enter_continues_it(evening: Evenings) -
         "/budget raises it; Enter continues with the same amount again."
     )
     assert "All done." in rows
-    assert [e.why for e in kinds(tonight, TurnStarted)] == [
+    assert [e.why for e in kinds(terminal, TurnStarted)] == [
         "message",
         "continue",
         "continue",
     ]
 
 
-def test_resuming_at_a_budget_pause_says_how_to_continue(evening: Evenings) -> None:
-    tonight = evening(Reply("", (READ,), usage=Usage(2_000, 0, 0, 500)), "All done.")
-    tonight.budget = Budget(0.01)
-    tonight.tell("go")
+def test_resuming_at_a_budget_pause_says_how_to_continue(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal(
+        Reply("", (READ,), usage=Usage(2_000, 0, 0, 500)), "All done."
+    )
+    terminal.budget = Budget(0.01)
+    terminal.tell("go")
 
-    rows = tonight.tell("")
+    rows = terminal.tell("")
 
     assert sum("Enter continues with the same amount again." in row for row in rows) == 2
     assert "All done." in rows
 
 
 def test_a_resumed_session_uses_the_prompt_sign_of_this_terminal(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening("Done.")
-    tonight.paper = Printer(tonight.out, TerminalCapabilities(signs=False))
-    tonight.tell("go")
+    terminal = scripted_terminal("Done.")
+    terminal.paper = Printer(terminal.out, TerminalCapabilities(signs=False))
+    terminal.tell("go")
 
-    rows = tonight.tell(Key.CTRL_D)
+    rows = terminal.tell(Key.CTRL_D)
 
     assert rows[-4:-2] == ["> go", "Done."]
 
@@ -238,19 +258,19 @@ def keyboard() -> Generator[Callable[[str], None]]:
 
 
 def run_while_working(
-    tonight: Evening, steps: Sequence[Step], *typed: Typed, first: str = "go"
+    terminal: ScriptedTerminal, steps: Sequence[Step], *typed: Typed, first: str = "go"
 ) -> list[str]:
     """Let a command begin, and do these steps, each when the one before has come to rest."""
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
+        async with await terminal.session() as session:
             event = anyio.Event()
             session.hub.subscribe(
                 lambda entry: event.set() if isinstance(entry.event, Started) else None
             )
             here = PromptLoop(
-                tonight.handle(session),
-                tonight.paper,
+                terminal.handle(session),
+                terminal.paper,
                 Fingers("y", *typed),
             )
             with keyboard() as press:
@@ -261,7 +281,7 @@ def run_while_working(
                         await step(session, press)
 
     anyio.run(run_story)
-    return [row for row in tonight.out.getvalue().split("\n") if row]
+    return [row for row in terminal.out.getvalue().split("\n") if row]
 
 
 def press_step(keys: str) -> Step:
@@ -284,11 +304,11 @@ def press_ignored(keys: str) -> Step:
     return step
 
 
-def press_until_shown(tonight: Evening, keys: str, said: str) -> Step:
+def press_until_shown(terminal: ScriptedTerminal, keys: str, said: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
         with anyio.fail_after(60):
-            while said not in tonight.out.getvalue():
+            while said not in terminal.out.getvalue():
                 await anyio.sleep(0.005)
 
     return step
@@ -306,18 +326,18 @@ UNTIL = ("bash", '{"command": "while ! test -e enough; do sleep 0.01; done; echo
 
 
 def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([UNTIL], "Done.", "And that.")
+    terminal = scripted_terminal([UNTIL], "Done.", "And that.")
 
     rows = run_while_working(
-        tonight,
+        terminal,
         [press_step("n"), press_step("a"), finish],
         "now this",
         QueuedMessage("and later that"),
     )
 
-    pairs = [(e.text, e.when) for e in kinds(tonight, Said)]
+    pairs = [(e.text, e.when) for e in kinds(terminal, Said)]
     assert pairs == [("go", "now"), ("now this", "now"), ("and later that", "next")]
     after = rows.index("after this turn: and later that")
     assert rows.index("› now this") < after < rows.index("Done.")
@@ -325,60 +345,66 @@ def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
 
 
 def test_alt_enter_received_in_one_read_with_the_text_queues_the_message(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([UNTIL], "Done.", "And that.")
+    terminal = scripted_terminal([UNTIL], "Done.", "And that.")
 
-    run_while_working(tonight, [press_step("later\x1b\r"), finish])
+    run_while_working(terminal, [press_step("later\x1b\r"), finish])
 
-    assert [(e.text, e.when) for e in kinds(tonight, Said)][1:] == [("later", "next")]
+    assert [(e.text, e.when) for e in kinds(terminal, Said)][1:] == [("later", "next")]
 
 
 @pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
 def test_up_key_withdraws_the_newest_queued_message_for_editing(
-    evening: Evenings, up: str
+    scripted_terminal: OpenScriptedTerminal, up: str
 ) -> None:
-    tonight = evening([UNTIL], "Done.", "And that.")
+    terminal = scripted_terminal([UNTIL], "Done.", "And that.")
     queued = [press_step("paint it\x1b\r"), press_step("sell it\x1b\r")]
 
     rows = run_while_working(
-        tonight, [*queued, press_step(up), press_until_shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
+        terminal, [*queued, press_step(up), press_until_shown(terminal, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
-    texts = [e.text for e in kinds(tonight, Said)]
+    texts = [e.text for e in kinds(terminal, Said)]
     assert texts == ["go", "paint it", "sell it", "give it away"]
     assert "withdrawn: sell it" in rows
-    assert "paint itgive it away" in last_request(tonight)
-    assert "sell it" not in last_request(tonight)
+    assert "paint itgive it away" in last_request(terminal)
+    assert "sell it" not in last_request(terminal)
 
 
-def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> None:
-    tonight = evening([UNTIL], "Done.")
+def test_up_key_does_nothing_when_no_message_is_queued(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal([UNTIL], "Done.")
 
     rows = run_while_working(
-        tonight, [press_ignored("\x1b[A"), press_step("hurry\r"), finish]
+        terminal, [press_ignored("\x1b[A"), press_step("hurry\r"), finish]
     )
 
     assert not any("withdrawn" in row for row in rows)
-    assert [e.text for e in kinds(tonight, Said)] == ["go", "hurry"]
+    assert [e.text for e in kinds(terminal, Said)] == ["go", "hurry"]
 
 
-def test_queued_messages_survive_a_stop_and_enter_sends_them(evening: Evenings) -> None:
-    tonight = evening([UNTIL], "I heard.")
+def test_queued_messages_survive_a_stop_and_enter_sends_them(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal([UNTIL], "I heard.")
 
-    rows = run_while_working(tonight, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
+    rows = run_while_working(terminal, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
 
     assert "Not sent yet: later. Your next message or Enter sends it." in rows
-    assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "continue"]
-    assert "later" in last_request(tonight)
+    assert [e.why for e in kinds(terminal, TurnStarted)] == ["message", "continue"]
+    assert "later" in last_request(terminal)
     assert "I heard." in rows
 
 
-def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
-    tonight = evening([UNTIL], "I heard.")
-    run_while_working(tonight, [press_step("later\x1b\r"), stop], Key.CTRL_D)
+def test_a_resumed_session_shows_unsent_messages(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal([UNTIL], "I heard.")
+    run_while_working(terminal, [press_step("later\x1b\r"), stop], Key.CTRL_D)
 
-    rows = tonight.tell("")
+    rows = terminal.tell("")
 
     assert rows.count("Not sent yet: later. Your next message or Enter sends it.") == 2
     assert "Continuing the interrupted turn." not in rows
@@ -386,38 +412,38 @@ def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
 
 
 def test_queued_messages_survive_a_stop_and_are_sent_with_the_next_message(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([UNTIL], "I heard.")
+    terminal = scripted_terminal([UNTIL], "I heard.")
 
-    run_while_working(tonight, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
+    run_while_working(terminal, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
 
-    assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "message"]
-    assert "laterand this" in last_request(tonight)
+    assert [e.why for e in kinds(terminal, TurnStarted)] == ["message", "message"]
+    assert "laterand this" in last_request(terminal)
 
 
 def test_read_only_commands_run_during_a_turn_and_others_after_it(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([UNTIL], "Done.")
+    terminal = scripted_terminal([UNTIL], "Done.")
     steps = [
         press_until_shown(
-            tonight, "/budget 7\r", "One turn may use up, chosen for this session:"
+            terminal, "/budget 7\r", "One turn may use up, chosen for this session:"
         ),
-        press_until_shown(tonight, "/cost\r", "script/one  10 in"),
-        press_until_shown(tonight, "/mode\r", "* default"),
-        press_until_shown(tonight, "/vi\r", "after this turn: /vi"),
+        press_until_shown(terminal, "/cost\r", "script/one  10 in"),
+        press_until_shown(terminal, "/mode\r", "* default"),
+        press_until_shown(terminal, "/vi\r", "after this turn: /vi"),
         finish,
     ]
 
-    rows = run_while_working(tonight, steps, Key.CTRL_D)
+    rows = run_while_working(terminal, steps, Key.CTRL_D)
 
     done = rows.index("Done.")
     assert rows.index("› /budget 7") + 1 == rows.index(
         "One turn may use up, chosen for this session:"
     )
     assert "› /vi" not in rows
-    assert kinds(tonight, BudgetSet) == [BudgetSet(Budget(7.0))]
+    assert kinds(terminal, BudgetSet) == [BudgetSet(Budget(7.0))]
     assert rows.index("after this turn: /vi") < done
     assert done < rows.index("this display has no line editor, so it has no vi keys")
     at_once = {name for command in commands() if command.at_once for name in command.names}
@@ -425,19 +451,21 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
     assert "clear" not in at_once
 
 
-def test_compact_during_a_turn_takes_effect_before_the_next_step(evening: Evenings) -> None:
-    tonight = evening([UNTIL], "<sum>", "Done.")
+def test_compact_during_a_turn_takes_effect_before_the_next_step(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal([UNTIL], "<sum>", "Done.")
 
-    rows = run_while_working(tonight, [press_step("/compact prune\r"), finish], Key.CTRL_D)
+    rows = run_while_working(terminal, [press_step("/compact prune\r"), finish], Key.CTRL_D)
 
     assert "The conversation will be compacted before the next step." in rows
-    assert [e.kind for e in kinds(tonight, Compacted)] == ["prune"]
+    assert [e.kind for e in kinds(terminal, Compacted)] == ["prune"]
 
 
-def last_request(tonight: Evening) -> list[str]:
+def last_request(terminal: ScriptedTerminal) -> list[str]:
     """The last request to the model, message by message."""
-    assert isinstance(tonight.provider, ScriptedProvider)
-    return [spoken.message.text for spoken in tonight.provider.heard[-1].messages]
+    assert isinstance(terminal.provider, ScriptedProvider)
+    return [spoken.message.text for spoken in terminal.provider.heard[-1].messages]
 
 
 BODY = "it is done: fix\x1b]0;x\x07 it"
@@ -491,28 +519,31 @@ def test_the_bell_does_not_ring_within_30_seconds_of_a_key_press() -> None:
 
 @pytest.mark.parametrize(("moves", "rung"), [(True, 2), (False, 0)])
 def test_the_bell_rings_at_questions_and_at_the_end_of_long_turns(
-    evening: Evenings, monkeypatch: pytest.MonkeyPatch, moves: bool, rung: int
+    scripted_terminal: OpenScriptedTerminal,
+    monkeypatch: pytest.MonkeyPatch,
+    moves: bool,
+    rung: int,
 ) -> None:
     for name in ("TERM_PROGRAM", "VTE_VERSION", "KITTY_WINDOW_ID", "TMUX", "STY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    tonight = evening([READ], [("bash", '{"command": "echo x"}')], "Done.")
-    tonight.paper = Printer(
-        tonight.out,
+    terminal = scripted_terminal([READ], [("bash", '{"command": "echo x"}')], "Done.")
+    terminal.paper = Printer(
+        terminal.out,
         TerminalCapabilities(moves=moves, display="status" if moves else "plain"),
     )
 
-    rows = tonight.tell("go", "y", notify=1e-9)
+    rows = terminal.tell("go", "y", notify=1e-9)
 
     assert "\n".join(rows).count("\x07") == rung
 
 
-def kinds(tonight: Evening, kind: type[T]) -> list[T]:
-    return [event for event in tonight.events(kind) if isinstance(event, kind)]
+def kinds(terminal: ScriptedTerminal, kind: type[T]) -> list[T]:
+    return [event for event in terminal.events(kind) if isinstance(event, kind)]
 
 
 def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
     class Slow(ScriptedProvider):
         """Takes for ever over the summary."""
@@ -526,14 +557,14 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
                 yield delta
 
     event = anyio.Event()
-    tonight = evening()
-    tonight.provider = Slow([READ], "First. " * 99, "Second.")
+    terminal = scripted_terminal()
+    terminal.provider = Slow([READ], "First. " * 99, "Second.")
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
+        async with await terminal.session() as session:
             here = PromptLoop(
-                tonight.handle(session),
-                tonight.paper,
+                terminal.handle(session),
+                terminal.paper,
                 Fingers("one", "two", "/compact", Key.CTRL_D),
             )
             with keyboard() as press:
@@ -545,5 +576,5 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
     anyio.run(run_story)
 
     text = "Stopped. The conversation is unchanged."
-    assert text in tonight.out.getvalue()
-    assert kinds(tonight, Compacted) == []
+    assert text in terminal.out.getvalue()
+    assert kinds(terminal, Compacted) == []

@@ -161,7 +161,7 @@ def now(typed: str | QueuedMessage | Key) -> str | Key:
     return typed
 
 
-class Evening:
+class ScriptedTerminal:
     """One session at one terminal, with everything that was printed and kept."""
 
     def __init__(self, here: Path, *lines: Line, steps: int = 9) -> None:
@@ -227,18 +227,18 @@ class Evening:
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Callable[..., Evening]:
-    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+def scripted_terminal(tmp_path: Path) -> Callable[..., ScriptedTerminal]:
+    return lambda *lines, **more: ScriptedTerminal(tmp_path, *lines, **more)
 
 
 def test_a_turn_prints_its_message_calls_questions_and_response_in_order(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening(
+    terminal = scripted_terminal(
         Reply("I will **look**.", (READ,), "Hm,\nlet me see."), [EDIT], [RUN], "Done."
     )
 
-    rows = tonight.tell("be friendly", "s", "y", "/quit")
+    rows = terminal.tell("be friendly", "s", "y", "/quit")
 
     assert rows[2:-2] == [
         "∴ Hm, let me see.",
@@ -263,7 +263,7 @@ def test_a_turn_prints_its_message_calls_questions_and_response_in_order(
     ]
     assert rows[-2].startswith("40 in · 129 out · <1% of window · $0.0021 · ")
     assert rows[-1] == "To resume: refold -c"
-    assert tonight.events(Granted, Answered) == [
+    assert terminal.events(Granted, Answered) == [
         Granted("edit_file(./hello.py)"),
         Answered("call-1", True),
         Answered("call-2", True),
@@ -288,7 +288,7 @@ def own_pytest(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_broad_rule_is_offered_and_the_r_key_narrows_it(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
     own_pytest: None,
     keys: str,
     rule: str,
@@ -297,70 +297,74 @@ def test_the_broad_rule_is_offered_and_the_r_key_narrows_it(
     first, second = (
         [("bash", f'{{"command": "pytest --{word}"}}')] for word in ("version", "help")
     )
-    tonight = evening(first, second, "Done.")
+    terminal = scripted_terminal(first, second, "Done.")
 
-    rows = tonight.tell("go", *keys, *"y" * (asked - 1), "/quit")
+    rows = terminal.tell("go", *keys, *"y" * (asked - 1), "/quit")
 
     assert f"  └ yes, and {rule} for this session" in rows
     assert rows.count("? May bash run this?") == asked
-    assert tonight.events(Granted) == [Granted(rule)]
+    assert terminal.events(Granted) == [Granted(rule)]
 
 
 def test_a_command_of_several_parts_offers_a_rule_for_each(
-    evening: Callable[..., Evening], own_pytest: None
+    scripted_terminal: Callable[..., ScriptedTerminal], own_pytest: None
 ) -> None:
     command = '{"command": "pytest --version; touch one"}'
-    tonight = evening([("bash", command)], [("bash", command)], "Done.")
+    terminal = scripted_terminal([("bash", command)], [("bash", command)], "Done.")
 
-    rows = tonight.tell("go", "s", "/quit")
+    rows = terminal.tell("go", "s", "/quit")
 
     assert "  └ yes, and bash(pytest *) and bash(touch one) for this session" in rows
     assert rows.count("? May bash run this?") == 1
-    assert tonight.events(Granted) == [
+    assert terminal.events(Granted) == [
         Granted("bash(pytest *)"),
         Granted("bash(touch one)"),
     ]
 
 
 def test_a_key_at_a_question_switches_to_accepting_edits(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     both = [
         ("write_file", f'{{"path": "{name}", "content": "x"}}') for name in ("one", "two")
     ]
-    tonight = evening(both, [("write_file", '{"path": "three", "content": "x"}')], "Done.")
+    terminal = scripted_terminal(
+        both, [("write_file", '{"path": "three", "content": "x"}')], "Done."
+    )
 
-    rows = tonight.tell("go", "e", "/quit")
+    rows = terminal.tell("go", "e", "/quit")
 
     assert [row for row in rows if row.startswith("? ")] == ["? Create one?"]
     assert "  └ yes, and edits run without asking from here on" in rows
     assert not [row for row in rows if row.startswith("The mode is now")]  # said already
     assert "  └ yes, as allowed before: write_file two" in rows
-    assert tonight.events(ModeChanged) == [ModeChanged("accept-edits")]
-    assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
+    assert terminal.events(ModeChanged) == [ModeChanged("accept-edits")]
+    assert all((terminal.here / name).exists() for name in ("one", "two", "three"))
 
 
 def test_a_rule_can_be_typed_at_a_question_and_must_cover_the_call(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+    terminal = scripted_terminal([("bash", '{"command": "make test"}')], "Done.")
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "go", "w", "bash(make x)", "make test", "bash(make te*)", "s", "/quit"
     )
 
     assert any(row.startswith("'bash(make x)' does not cover this call") for row in rows)
     assert any(row.startswith("'make test' is not a permission rule") for row in rows)
     assert "  └ yes, and bash(make te*) for this session" in rows
-    assert tonight.events(Granted) == [Granted("bash(make te*)")]
+    assert terminal.events(Granted) == [Granted("bash(make te*)")]
 
 
 def test_a_rule_can_be_typed_for_each_part_of_a_command(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([("bash", '{"command": "mkdir -p build && touch build/a"}')], "Done.")
+    terminal = scripted_terminal(
+        [("bash", '{"command": "mkdir -p build && touch build/a"}')], "Done."
+    )
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "go",
         "w",
         "bash(mkdir -p build)",
@@ -370,52 +374,52 @@ def test_a_rule_can_be_typed_for_each_part_of_a_command(
     )
 
     assert any(row.startswith("'bash(mkdir -p build)' does not cover") for row in rows)
-    assert tonight.events(Granted) == [
+    assert terminal.events(Granted) == [
         Granted("bash(mkdir *)"),
         Granted("bash(touch build/*)"),
     ]
 
 
 def test_a_rule_can_be_typed_at_a_question_that_offers_no_rule(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     command = "; ".join(f"touch {name * 40}" for name in "abcdefgh")
-    tonight = evening([("bash", f'{{"command": "{command}"}}')], "Done.")
+    terminal = scripted_terminal([("bash", f'{{"command": "{command}"}}')], "Done.")
 
     typist = Typist("go", "w", "bash(touch *)", "s", "/quit")
-    tonight.tell(typist=typist)
+    terminal.tell(typist=typist)
 
     assert not any("this session" in row for row in typist.asked[:2])
-    assert tonight.events(Granted) == [Granted("bash(touch *)")]
+    assert terminal.events(Granted) == [Granted("bash(touch *)")]
 
 
 def test_an_approval_can_be_sent_with_a_message_for_the_model(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+    terminal = scripted_terminal([("bash", '{"command": "make test"}')], "Done.")
 
-    rows = tonight.tell("go", f"{AMEND_MARK}y", "and fix what fails", "/quit")
+    rows = terminal.tell("go", f"{AMEND_MARK}y", "and fix what fails", "/quit")
 
     assert "  └ yes, once" in rows
-    assert tonight.events(Answered) == [Answered("call-0", True)]
-    assert [s.text for s in tonight.events(Said) if isinstance(s, Said)] == [
+    assert terminal.events(Answered) == [Answered("call-0", True)]
+    assert [s.text for s in terminal.events(Said) if isinstance(s, Said)] == [
         "go",
         "and fix what fails",
     ]
 
 
 def test_esc_cancels_a_message_to_an_approval_and_asks_again(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+    terminal = scripted_terminal([("bash", '{"command": "make test"}')], "Done.")
 
-    tonight.tell("go", f"{AMEND_MARK}y", Key.ESC, "n", "not now", "/quit")
+    terminal.tell("go", f"{AMEND_MARK}y", Key.ESC, "n", "not now", "/quit")
 
-    assert tonight.events(Answered) == [Answered("call-0", False, "not now")]
+    assert terminal.events(Answered) == [Answered("call-0", False, "not now")]
 
 
 def test_writing_a_rule_never_switches_the_input_to_vi_keys(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     class Switched(Typist):
         can_edit_text = True
@@ -425,10 +429,10 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
             self.switches += 1
             return True
 
-    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+    terminal = scripted_terminal([("bash", '{"command": "make test"}')], "Done.")
     typist = Switched("go", "w", "bash(make te*)", "w", Key.ESC, "y", "/quit")
 
-    tonight.tell(typist=typist)
+    terminal.tell(typist=typist)
 
     assert typist.asked.count("rule: ") == 2
     assert typist.switches == 0
@@ -444,35 +448,35 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
     ],
 )
 def test_accepting_edits_is_not_offered_where_that_mode_would_ask(
-    evening: Callable[..., Evening], call: tuple[str, str]
+    scripted_terminal: Callable[..., ScriptedTerminal], call: tuple[str, str]
 ) -> None:
-    tonight = evening([call], "Pity.")
+    terminal = scripted_terminal([call], "Pity.")
 
     typist = Typist("go", "e", "n", "", "/quit")
-    tonight.tell(typist=typist)
+    terminal.tell(typist=typist)
 
     assert any("1 once (y)" in row for row in typist.asked)
     assert not any("accept edits" in row for row in typist.asked)
-    assert tonight.events(ModeChanged) == []
+    assert terminal.events(ModeChanged) == []
 
 
 def test_a_rule_granted_at_one_question_allows_other_calls_that_it_covers(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     calls = [
         ("write_file", f'{{"path": "{name}", "content": "x"}}')
         for name in ("src/one", "src/two", "other/three")
     ]
-    tonight = evening(calls, "Done.")
+    terminal = scripted_terminal(calls, "Done.")
 
-    rows = tonight.tell("go", "s", "n", "", "/quit")
+    rows = terminal.tell("go", "s", "n", "", "/quit")
 
     assert [row for row in rows if row.startswith("? ")] == [
         "? Create src/one?", "? Create other/three?",
     ]  # fmt: skip
     assert "  └ yes, as allowed before: write_file src/two" in rows
-    assert tonight.events(Granted) == [Granted("write_file(src/**)")]
-    assert [(tonight.here / name).exists() for name in ("src/two", "other/three")] == [
+    assert terminal.events(Granted) == [Granted("write_file(src/**)")]
+    assert [(terminal.here / name).exists() for name in ("src/two", "other/three")] == [
         True, False,
     ]  # fmt: skip
 
@@ -484,21 +488,21 @@ _SEVERAL = [
 
 
 def test_one_key_shows_and_decides_all_calls_of_a_response(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening(
+    terminal = scripted_terminal(
         [*_SEVERAL, ("write_file", '{"path": ".env", "content": "x"}')], "Done."
     )
 
-    rows = tonight.tell("go", "o", "y", "n", "", "/quit")
+    rows = terminal.tell("go", "o", "y", "n", "", "/quit")
 
     assert [row for row in rows if row.startswith("? ")] == [
         "? Create one?", "? Create one?", "? Create two?", "? Create six?", "? Create .env?",
     ]  # fmt: skip
     assert [row for row in rows if row.startswith("  └ ")][:1] == ["  └ yes to all 3, once"]
-    exists = [(tonight.here / name).exists() for name in ("one", "two", "six", ".env")]
+    exists = [(terminal.here / name).exists() for name in ("one", "two", "six", ".env")]
     assert exists == [True, True, True, False]
-    assert [event.allowed for event in tonight.events(Answered)] == [
+    assert [event.allowed for event in terminal.events(Answered)] == [
         True,
         True,
         True,
@@ -507,17 +511,17 @@ def test_one_key_shows_and_decides_all_calls_of_a_response(
 
 
 def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening(_SEVERAL, "Pity.")
+    terminal = scripted_terminal(_SEVERAL, "Pity.")
     typist = Typist("go", "o", Key.ESC, "y", "o", "n", "not these", "/quit")
 
-    rows = tonight.tell(typist=typist)
+    rows = terminal.tell(typist=typist)
 
     assert "  └ no to all 2: not these" in rows
     texts = [words for words in typist.asked if "view and decide all" in words]
     assert [words.split("decide all ")[1][0] for words in texts] == ["3", "3", "2"]
-    answers = tonight.events(Answered)
+    answers = terminal.events(Answered)
     assert answers[0] == Answered("call-0", True)
     assert answers[1:] == [
         Answered(f"call-{number}", False, "not these") for number in (1, 2)
@@ -525,59 +529,59 @@ def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
 
 
 def test_esc_after_refusing_all_calls_asks_about_all_of_them_again(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     """Not about the first alone, while the last stands above the keys."""
-    tonight = evening(_SEVERAL, "Thanks.")
+    terminal = scripted_terminal(_SEVERAL, "Thanks.")
     typist = Typist("go", "o", "n", Key.ESC, "y", "/quit")
 
-    rows = tonight.tell(typist=typist)
+    rows = terminal.tell(typist=typist)
 
     assert "  └ yes to all 3, once" in rows
-    assert [event.allowed for event in tonight.events(Answered)] == [True, True, True]
+    assert [event.allowed for event in terminal.events(Answered)] == [True, True, True]
 
 
 def test_a_refusal_is_sent_to_the_model_with_its_reason(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], [EDIT], "All right.")
+    terminal = scripted_terminal([READ], [EDIT], "All right.")
 
-    rows = tonight.tell("go", "?", "n", "too early")
+    rows = terminal.tell("go", "?", "n", "too early")
 
     assert rows[-5:-3] == ["  └ no: too early", "All right."]
-    assert tonight.events(Answered) == [Answered("call-1", False, "too early")]
-    assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO
+    assert terminal.events(Answered) == [Answered("call-1", False, "too early")]
+    assert (terminal.here / "hello.py").read_text(encoding="utf-8") == HELLO
 
 
 def test_ctrl_c_at_a_permission_question_stops_the_turn(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], [EDIT], "never said")
+    terminal = scripted_terminal([READ], [EDIT], "never said")
 
-    rows = tonight.tell("go", Key.CTRL_C)
+    rows = terminal.tell("go", Key.CTRL_C)
 
     assert "stopped at a question" in rows
-    assert tonight.events(Stopped) == [Stopped("stopped at a question")]
+    assert terminal.events(Stopped) == [Stopped("stopped at a question")]
     assert "never said" not in rows
 
 
 def test_esc_while_typing_the_reason_of_a_refusal_asks_again(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], [EDIT], "Done.")
+    terminal = scripted_terminal([READ], [EDIT], "Done.")
 
-    tonight.tell("go", "n", Key.ESC, "y")
+    terminal.tell("go", "n", Key.ESC, "y")
 
-    assert tonight.events(Answered) == [Answered("call-1", True)]
+    assert terminal.events(Answered) == [Answered("call-1", True)]
 
 
 def test_a_question_answered_by_another_client_is_removed(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], [EDIT], "Done.")
+    terminal = scripted_terminal([READ], [EDIT], "Done.")
 
     async def run_story() -> str | None:
-        async with await tonight.session() as session:
+        async with await terminal.session() as session:
 
             async def somebody_else() -> str | Key:
                 await session.inbox.answer("call-1", allowed=True)
@@ -585,25 +589,27 @@ def test_a_question_answered_by_another_client_is_removed(
                 return "n"
 
             typist = Typist(somebody_else)
-            work = Work(tonight.handle(session), tonight.paper, typist)
+            work = Work(terminal.handle(session), terminal.paper, typist)
             await session.inbox.say("go")
             await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
 
     assert anyio.run(run_story) == "answered"
-    assert "  └ answered elsewhere\n" in tonight.out.getvalue()
-    assert 'return "hello"' in (tonight.here / "hello.py").read_text(encoding="utf-8")
+    assert "  └ answered elsewhere\n" in terminal.out.getvalue()
+    assert 'return "hello"' in (terminal.here / "hello.py").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
+def cut_off(
+    scripted_terminal: Callable[..., ScriptedTerminal],
+) -> Callable[..., ScriptedTerminal]:
     """A session whose process exited while a command ran, or before the turn had begun."""
 
-    def cut_off_evening(*, begun: bool = True) -> Evening:
-        tonight = evening("Done.", "More.")
+    def cut_off_evening(*, begun: bool = True) -> ScriptedTerminal:
+        terminal = scripted_terminal("Done.", "More.")
 
         async def crash() -> None:
-            session = await tonight.session()
+            session = await terminal.session()
             await session.inbox.say("be friendly")
             if begun:
                 call = ToolCall("call-0", "bash", Raw(b'{"command": "make"}'))
@@ -614,7 +620,7 @@ def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
                 )  # fmt: skip
 
         anyio.run(crash)
-        return tonight
+        return terminal
 
     return cut_off_evening
 
@@ -630,49 +636,49 @@ KEYS = "Enter continues it · a message is sent with it · Ctrl+C ends it"
     ],
 )
 def test_an_interrupted_turn_is_shown_and_calls_no_model_before_enter(
-    cut_off: Callable[..., Evening], begun: bool, shown: str
+    cut_off: Callable[..., ScriptedTerminal], begun: bool, shown: str
 ) -> None:
-    looked, tonight = cut_off(begun=begun), cut_off(begun=begun)
+    looked, terminal = cut_off(begun=begun), cut_off(begun=begun)
 
     rows = looked.tell("/history", "/quit")
-    continued = tonight.tell("", "/quit")
+    continued = terminal.tell("", "/quit")
 
     at = rows.index("This turn was cut off:")
     assert rows[at + 1 : at + 3] == [shown, KEYS]
     assert len(looked.events(ModelAsked)) == begun  # none since
     assert "Done." in continued
-    assert [e.outcome for e in cast("list[TurnEnded]", tonight.events(TurnEnded))] == [
+    assert [e.outcome for e in cast("list[TurnEnded]", terminal.events(TurnEnded))] == [
         "answered"
     ]
 
 
 def test_a_message_continues_an_interrupted_turn(
-    cut_off: Callable[..., Evening],
+    cut_off: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = cut_off()
+    terminal = cut_off()
 
-    rows = tonight.tell("be quick", "/quit")
+    rows = terminal.tell("be quick", "/quit")
 
     assert "Done." in rows
-    assert len(tonight.events(TurnEnded)) == 1  # the same turn
-    assert "be quick" in [e.text for e in cast("list[Said]", tonight.events(Said))]
+    assert len(terminal.events(TurnEnded)) == 1  # the same turn
+    assert "be quick" in [e.text for e in cast("list[Said]", terminal.events(Said))]
 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_ctrl_c_ends_an_interrupted_turn_without_a_model_call(
-    cut_off: Callable[..., Evening], begun: bool
+    cut_off: Callable[..., ScriptedTerminal], begun: bool
 ) -> None:
-    tonight = cut_off(begun=begun)
+    terminal = cut_off(begun=begun)
 
-    tonight.tell(Key.CTRL_C, "/quit")
-    again = tonight.tell("/quit")
+    terminal.tell(Key.CTRL_C, "/quit")
+    again = terminal.tell("/quit")
 
-    assert len(tonight.events(ModelAsked)) == begun
+    assert len(terminal.events(ModelAsked)) == begun
     assert again.count("This turn was cut off:") == 1  # the first time
 
 
 def test_a_message_on_the_command_line_continues_an_interrupted_turn_without_asking(
-    cut_off: Callable[..., Evening],
+    cut_off: Callable[..., ScriptedTerminal],
 ) -> None:
     rows = cut_off().tell("/quit", first_words="be quick")
 
@@ -681,17 +687,17 @@ def test_a_message_on_the_command_line_continues_an_interrupted_turn_without_ask
 
 
 def test_a_question_left_open_by_a_crash_is_asked_again_after_resume(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], Reply("Shall I?", (EDIT,)), "Done.")
+    terminal = scripted_terminal([READ], Reply("Shall I?", (EDIT,)), "Done.")
 
     async def crash() -> None:
-        session = await tonight.session()
+        session = await terminal.session()
         await session.inbox.say("be friendly")
         await session.run_turns()
 
     anyio.run(crash)
-    rows = tonight.tell("y")
+    rows = terminal.tell("y")
 
     assert rows[rows.index("Shall I?") :][:9] == [
         "Shall I?",
@@ -709,43 +715,45 @@ def test_a_question_left_open_by_a_crash_is_asked_again_after_resume(
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_stops_the_turn_at_once_and_offers_another_instruction(
-    evening: Callable[..., Evening], times: int
+    scripted_terminal: Callable[..., ScriptedTerminal], times: int
 ) -> None:
-    tonight = evening([WAIT])
+    terminal = scripted_terminal([WAIT])
 
-    rows = press_ctrl_c(tonight, "y", times=times)
+    rows = press_ctrl_c(terminal, "y", times=times)
 
     assert rows[-3:] == ["stopped", rows[-2], "Type what to do instead."]
-    assert tonight.events(Stopped) == [Stopped("interrupted")]
+    assert terminal.events(Stopped) == [Stopped("interrupted")]
 
 
 def test_an_empty_line_continues_a_turn_only_after_a_step_limit(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], "So far.", "All done.", steps=1)
+    terminal = scripted_terminal([READ], "So far.", "All done.", steps=1)
 
-    rows = tonight.tell("go", "", "", "")
+    rows = terminal.tell("go", "", "", "")
 
     assert "step limit: 1 response was allowed. Press Enter to continue." in rows
     assert rows.count("All done.") == 1
 
 
 def test_a_failed_turn_prints_one_line_and_the_next_message_is_answered(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening(Unreachable("no connection to \x1b]0;x\x07"), "Back again.")
+    terminal = scripted_terminal(
+        Unreachable("no connection to \x1b]0;x\x07"), "Back again."
+    )
 
-    rows = tonight.tell("one", "two")
+    rows = terminal.tell("one", "two")
 
     assert r"failed: no connection to \x1b]0;x\x07" in rows
     assert "Back again." in rows
 
 
 def test_a_resumed_turn_is_timed_from_the_moment_it_was_resumed(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening()
-    showing = TranscriptPrinter(tonight.paper, lambda: 0.0)
+    terminal = scripted_terminal()
+    showing = TranscriptPrinter(terminal.paper, lambda: 0.0)
 
     for seq, (when, event) in enumerate((
         (10.0, TurnStarted(0)), (12.0, ModelAsked()), (100.0, SessionResumed("x", "/")),
@@ -753,25 +761,27 @@ def test_a_resumed_turn_is_timed_from_the_moment_it_was_resumed(
     ), 4):  # fmt: skip
         showing.show(Frame(seq, 0, Entry(seq, event, at=when)))
 
-    assert "7.5 s" in tonight.out.getvalue()
+    assert "7.5 s" in terminal.out.getvalue()
 
 
-def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening]) -> None:
-    tonight = evening()
-    tonight.paper = Printer(tonight.out, TerminalCapabilities(room=lambda: 40))
+def test_help_on_a_narrow_screen_has_one_column(
+    scripted_terminal: Callable[..., ScriptedTerminal],
+) -> None:
+    terminal = scripted_terminal()
+    terminal.paper = Printer(terminal.out, TerminalCapabilities(room=lambda: 40))
 
-    rows = tonight.tell("/help all")
+    rows = terminal.tell("/help all")
 
     at = rows.index("  /undo")
     assert rows[at + 1] == "      undo everything since your last message"
 
 
 def test_slash_commands_run_and_unknown_ones_are_reported(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.", "Two.")
+    terminal = scripted_terminal("One.", "Two.")
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "hello", "/model two", "/model", "", "/model three", "/mode accept-edits", "/mode all",
         "/modelx", "/cost", "/etc/hosts is what?", "exit",
     )  # fmt: skip
@@ -788,18 +798,18 @@ def test_slash_commands_run_and_unknown_ones_are_reported(
         "Two.",
         "To resume: refold -c",
     ]
-    assert tonight.events(ModelChosen, ModeChanged) == [
+    assert terminal.events(ModelChosen, ModeChanged) == [
         ModelChosen("script/two"),
         ModeChanged("accept-edits"),
     ]
 
 
 def test_a_model_and_an_effort_can_be_made_the_default(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.")
+    terminal = scripted_terminal("One.")
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "/model two save",
         "/effort",
         "/effort high",
@@ -817,60 +827,60 @@ def test_a_model_and_an_effort_can_be_made_the_default(
         "From the next turn: max",
         "It is the default of new sessions.",
     ]
-    assert tonight.read_defaults == [("model", "script/two"), ("effort", "max")]
-    assert tonight.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
+    assert terminal.read_defaults == [("model", "script/two"), ("effort", "max")]
+    assert terminal.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
 
 
 def test_clear_command_begins_a_new_session_and_keeps_the_old_one(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.", "Two.")
+    terminal = scripted_terminal("One.", "Two.")
 
-    rows = tonight.tell("hello", "/clear", "/cost", "again")
+    rows = terminal.tell("hello", "/clear", "/cost", "again")
 
     assert "A new session. The previous one is kept." in rows
     assert "Nothing has been used yet." in rows
-    assert len(tonight.events(Said)) == 1
+    assert len(terminal.events(Said)) == 1
 
 
 def test_a_command_that_switches_sessions_switches_the_draft(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     typist = Typist("hello", "/clear", "again")
 
-    evening("One.", "Two.").tell(typist=typist)
+    scripted_terminal("One.", "Two.").tell(typist=typist)
 
     assert len(typist.switched) == 1
 
 
 def test_ctrl_c_at_the_prompt_asks_to_be_pressed_again(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening()
+    terminal = scripted_terminal()
 
-    rows = tonight.tell(Key.CTRL_C, "", Key.CTRL_C, Key.CTRL_C, "never read")
+    rows = terminal.tell(Key.CTRL_C, "", Key.CTRL_C, Key.CTRL_C, "never read")
 
     assert rows[2:] == ["Press Ctrl+C again to leave, or Ctrl+D."] * 2
 
 
 def test_a_message_on_the_command_line_is_sent_without_a_prompt(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.")
+    terminal = scripted_terminal("One.")
 
-    rows = tonight.tell(first_words="hello")
+    rows = terminal.tell(first_words="hello")
 
     assert rows[2:4] == ["› hello", "One."]
 
 
 def test_results_of_parallel_calls_are_printed_below_their_calls(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     slow = ("bash", '{"command": "sleep 0.1; echo slow"}')
     quick = ("bash", '{"command": "echo quick"}')
-    tonight = evening([slow, quick], "Done.")
+    terminal = scripted_terminal([slow, quick], "Done.")
 
-    rows = tonight.tell("/mode bypass", "go")
+    rows = terminal.tell("/mode bypass", "go")
 
     assert rows[3:-2] == [
         "● bash echo quick",
@@ -882,20 +892,20 @@ def test_results_of_parallel_calls_are_printed_below_their_calls(
 
 
 def press_ctrl_c(
-    tonight: Evening,
+    terminal: ScriptedTerminal,
     *typed: Typed,
     times: int = 1,
 ) -> list[str]:
     """Run until a command has begun, press Ctrl+C, and see it through."""
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
+        async with await terminal.session() as session:
             event = anyio.Event()
             session.hub.subscribe(
                 lambda entry: event.set() if isinstance(entry.event, Started) else None
             )
             person = Typist(*typed)
-            work = Work(tonight.handle(session), tonight.paper, person)
+            work = Work(terminal.handle(session), terminal.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.run_until_over, session.run_turns)
@@ -905,65 +915,65 @@ def press_ctrl_c(
                     await anyio.wait_all_tasks_blocked()
 
     anyio.run(run_story)
-    return [row for row in tonight.out.getvalue().split("\n") if row]
+    return [row for row in terminal.out.getvalue().split("\n") if row]
 
 
 def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Path) -> None:
-    tonight = Evening(tmp_path)
-    tonight.provider = Unhurried("word " * 500, wait=0.001)
+    terminal = ScriptedTerminal(tmp_path)
+    terminal.provider = Unhurried("word " * 500, wait=0.001)
 
     async def run_story() -> str:
-        async with await tonight.session() as session:
-            work = Work(tonight.handle(session), tonight.paper, Typist())
+        async with await terminal.session() as session:
+            work = Work(terminal.handle(session), terminal.paper, Typist())
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.run_until_over, session.run_turns)
                 with anyio.fail_after(60):
-                    while "word word" not in tonight.out.getvalue():
+                    while "word word" not in terminal.out.getvalue():
                         await anyio.sleep(0.001)
                 await work.interrupt()
             return session.view.conversation.messages[-1].message.text
 
     assert "word word" in anyio.run(run_story)
-    assert tonight.out.getvalue().count("word") < 500
+    assert terminal.out.getvalue().count("word") < 500
 
 
 def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
     tmp_path: Path,
 ) -> None:
-    tonight = Evening(tmp_path)
-    tonight.provider = Unhurried("It is up now.")
+    terminal = ScriptedTerminal(tmp_path)
+    terminal.provider = Unhurried("It is up now.")
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
-            handle = tonight.handle(session)
+        async with await terminal.session() as session:
+            handle = terminal.handle(session)
             watch = handle.watch(live=0)
             await session.inbox.say("go")
             await session.run_turns()
-            await Work(handle, tonight.paper, Typist()).run_until_over(
+            await Work(handle, terminal.paper, Typist()).run_until_over(
                 handle.settle, watch=watch
             )
 
     anyio.run(run_story)
 
-    assert "It is up now." in tonight.out.getvalue()
+    assert "It is up now." in terminal.out.getvalue()
 
 
 def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
-    tonight = Evening(tmp_path)
-    tonight.provider = Unhurried("Yes.")
+    terminal = ScriptedTerminal(tmp_path)
+    terminal.provider = Unhurried("Yes.")
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
-            handle = tonight.handle(session)
+        async with await terminal.session() as session:
+            handle = terminal.handle(session)
             watch, since = handle.watch(live=0), handle.view
             await session.inbox.say("from elsewhere", when="next")
-            work = Work(handle, tonight.paper, Typist())
+            work = Work(handle, terminal.paper, Typist())
             await work.run_until_over(handle.settle, watch=watch, since=since)
 
     anyio.run(run_story)
 
-    assert tonight.out.getvalue().count("from elsewhere") == 1
+    assert terminal.out.getvalue().count("from elsewhere") == 1
 
 
 class Awaited(Unhurried):
@@ -984,24 +994,24 @@ class Awaited(Unhurried):
 def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
     tmp_path: Path, *, somebody: bool
 ) -> None:
-    tonight = Evening(tmp_path)
-    tonight.paper = Printer(
-        tonight.out, TerminalCapabilities(moves=True, erase_line_sequence="<")
+    terminal = ScriptedTerminal(tmp_path)
+    terminal.paper = Printer(
+        terminal.out, TerminalCapabilities(moves=True, erase_line_sequence="<")
     )
-    tonight.provider = Awaited(tonight.out, times=3)
+    terminal.provider = Awaited(terminal.out, times=3)
     person = Typist()
     person.reads_input = somebody
 
     async def run_story() -> None:
-        async with await tonight.session() as session:
+        async with await terminal.session() as session:
             await session.inbox.say("go")
-            await Work(tonight.handle(session), tonight.paper, person).run_until_over(
+            await Work(terminal.handle(session), terminal.paper, person).run_until_over(
                 session.run_turns
             )
 
     anyio.run(run_story)
 
-    assert ("type a message" in tonight.out.getvalue()) is somebody
+    assert ("type a message" in terminal.out.getvalue()) is somebody
 
 
 def test_the_greeting_names_the_git_branch_and_the_permission_mode(
@@ -1028,26 +1038,26 @@ def test_the_greeting_names_the_git_branch_and_the_permission_mode(
 
 
 def test_ctrl_o_shows_the_last_result_and_ctrl_t_shows_the_todos(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], "Done.")
+    terminal = scripted_terminal([READ], "Done.")
 
-    rows = tonight.tell("go", Key.CTRL_O, Key.CTRL_T, "/quit")
+    rows = terminal.tell("go", Key.CTRL_O, Key.CTRL_T, "/quit")
 
     assert "There are no todos." in rows
     assert sum("def greet():" in row for row in rows) == 1  # the whole result
 
 
 def test_a_resumed_session_shows_the_last_exchange_fully_and_earlier_ones_shortened(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     long = "\n\n".join(f"Paragraph {n}." for n in range(9))
-    tonight = evening(
+    terminal = scripted_terminal(
         long, [READ], Reply("I change it.", (EDIT,)), "## Done\n\n- *all* of it"
     )
-    tonight.tell("first", "be friendly", "y", "/quit")
+    terminal.tell("first", "be friendly", "y", "/quit")
 
-    rows = tonight.tell("/quit")
+    rows = terminal.tell("/quit")
 
     came = rows[len(rows) - rows[::-1].index("› first") - 1 :]
     assert came[:-2] == [
@@ -1067,15 +1077,15 @@ def test_a_resumed_session_shows_the_last_exchange_fully_and_earlier_ones_shorte
 
 
 def test_a_long_last_exchange_is_shown_as_its_message_and_its_newest_steps(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening(
+    terminal = scripted_terminal(
         *[[("glob", f'{{"pattern": "{n}*"}}')] for n in range(20)], "Nothing."
     )
-    tonight.steps = 30
-    tonight.tell("look", "/quit")
+    terminal.steps = 30
+    terminal.tell("look", "/quit")
 
-    rows = tonight.tell("/quit")
+    rows = terminal.tell("/quit")
 
     came = rows[len(rows) - rows[::-1].index("› look") - 1 :]
     assert came[1] == "… 10 steps not shown …"
@@ -1085,12 +1095,12 @@ def test_a_long_last_exchange_is_shown_as_its_message_and_its_newest_steps(
 
 
 def test_a_resumed_session_hides_rewound_messages(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.", "Two.")
-    tonight.tell("first", "second", "/undo", "y", "/quit")
+    terminal = scripted_terminal("One.", "Two.")
+    terminal.tell("first", "second", "/undo", "y", "/quit")
 
-    rows = tonight.tell("/quit")
+    rows = terminal.tell("/quit")
 
     came = rows[len(rows) - rows[::-1].index("› first") :]
     assert "One." in came
@@ -1098,22 +1108,22 @@ def test_a_resumed_session_hides_rewound_messages(
 
 
 def test_a_resumed_session_shows_messages_of_a_rewind_that_was_undone(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening("One.", "Two.", "Three.")
-    tonight.tell("first", "second", "/undo", "y", "/undo", "y", "/quit")
+    terminal = scripted_terminal("One.", "Two.", "Three.")
+    terminal.tell("first", "second", "/undo", "y", "/undo", "y", "/quit")
 
-    rows = tonight.tell("/quit")
+    rows = terminal.tell("/quit")
 
     assert "Two." in rows[len(rows) - rows[::-1].index("› second") :]
 
 
 def test_a_session_resumed_after_a_rewind_says_at_what_its_last_turn_was_stopped(
-    evening: Callable[..., Evening],
+    scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    tonight = evening([READ], Reply("I change it.", (EDIT,)), "Two.")
-    tonight.tell("first", Key.ESC, "second", "/undo", "y", "/quit")
+    terminal = scripted_terminal([READ], Reply("I change it.", (EDIT,)), "Two.")
+    terminal.tell("first", Key.ESC, "second", "/undo", "y", "/quit")
 
-    rows = tonight.tell("/quit")
+    rows = terminal.tell("/quit")
 
     assert "stopped at a question" in rows[len(rows) - rows[::-1].index("› first") :]

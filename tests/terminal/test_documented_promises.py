@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PROGRAM = STAGE.with_name("stage_program.py")
 DONE = {"text": "Well."}
 DOWN = "\x1b[B"
-Opens = Callable[..., Terminal]
+OpenTerminal = Callable[..., Terminal]
 
 
 def quote(page: str, sentence: str) -> None:
@@ -31,7 +31,7 @@ def bash(command: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     """Starts refold in a directory, with these responses of the model."""
     terminals = list[Terminal]()
 
@@ -55,12 +55,12 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
 
 @pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
 def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
-    opens: Opens, tmp_path: Path, flags: tuple[str, ...]
+    open_terminal: OpenTerminal, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     quote("guides/full-screen.md", "typing never answers it.")
     quote("guides/terminal.md", "Typing never answers a question.")
     slow = {"text": "word " * 100, "pause": 0.01, **bash("touch ran")}
-    at = opens(slow, DONE, flags=flags)
+    at = open_terminal(slow, DONE, flags=flags)
     at.type("go" + ENTER)
     at.until("word word")
     at.type("hey")
@@ -75,7 +75,7 @@ def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
 
 @pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
 def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_typed(
-    opens: Opens, tmp_path: Path, flags: tuple[str, ...]
+    open_terminal: OpenTerminal, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     quote(
         "terminal.md",
@@ -84,7 +84,7 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
     options = ["Redis", {"label": "SQLite", "about": "one file"}]
     questions = [{"question": text, "options": options} for text in ("Which?", "And then?")]
     call = {"tool": "ask_user", "arguments": {"questions": questions}}
-    at = opens({"calls": [call]}, DONE, flags=flags)
+    at = open_terminal({"calls": [call]}, DONE, flags=flags)
     at.type("go" + ENTER)
     at.until("Which?")
     at.until("› 1 Redis")
@@ -104,7 +104,7 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
 
 @pytest.mark.peer
 def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
-    opens: Opens, monkeypatch: pytest.MonkeyPatch
+    open_terminal: OpenTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quote(
         "guides/permissions.md",
@@ -118,7 +118,7 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
         subprocess.run(["git", "init", "-q", here], check=True)
         (here / "a").write_text("a")
         commit = bash('git add -A && git commit -qm "Say hello"')
-        at = opens(commit, DONE, flags=("--permission-mode", "sandbox"), here=here)
+        at = open_terminal(commit, DONE, flags=("--permission-mode", "sandbox"), here=here)
         at.type("go" + ENTER)
         at.until("Well.")
 
@@ -131,14 +131,14 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
 
 
 def test_promise_expand_shows_the_newest_result_in_full(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     quote("guides/terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
     pager = tmp_path / "pager"
     pager.write_text('#!/bin/sh\ncat > "$0.seen"\n')
     pager.chmod(0o755)
     flags = ("--allow", "bash(seq *)")
-    at = opens(bash("seq 1 3000"), DONE, flags=flags, PAGER=str(pager))
+    at = open_terminal(bash("seq 1 3000"), DONE, flags=flags, PAGER=str(pager))
     at.type("go" + ENTER)
     at.until("Well.")
     assert "… 2981 more lines; /expand shows all …" in at.text
@@ -153,7 +153,7 @@ def test_promise_expand_shows_the_newest_result_in_full(
 
 @pytest.mark.parametrize("beside_a_read", [False, True])
 def test_promise_an_edit_that_would_fail_fails_without_a_question(
-    opens: Opens, tmp_path: Path, beside_a_read: bool
+    open_terminal: OpenTerminal, tmp_path: Path, beside_a_read: bool
 ) -> None:
     quote("guides/terminal.md", "it fails without a question.")
     (tmp_path / "hello.py").write_text("hello\n")
@@ -161,7 +161,7 @@ def test_promise_an_edit_that_would_fail_fails_without_a_question(
     edit = {"path": "hello.py", "old": "not there", "new": "x"}
     calls = [read, {"tool": "edit_file", "arguments": edit}]
     steps = [calls] if beside_a_read else [[call] for call in calls]
-    at = opens(*({"calls": step} for step in steps), DONE)
+    at = open_terminal(*({"calls": step} for step in steps), DONE)
     at.type("go" + ENTER)
     at.until("Well.")
 
@@ -170,12 +170,14 @@ def test_promise_an_edit_that_would_fail_fails_without_a_question(
     assert "? Edit" not in at.text
 
 
-def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> None:
+def test_promise_the_address_of_a_link_is_shown_inside_tmux(
+    open_terminal: OpenTerminal,
+) -> None:
     quote("guides/terminal.md", "`words (address)`")
     quote("guides/full-screen.md", "inside tmux, its address stands behind its text.")
     link = {"text": "See [it](https://example.org/a)."}
     for flags in ((), ("tui",)):
-        at = opens(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
+        at = open_terminal(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
         at.type("go" + ENTER)
         at.until("See it (https://example.org/a).")
 
@@ -184,10 +186,10 @@ def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> Non
 
 @pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
 def test_promise_a_stop_before_the_answer_restores_the_message(
-    opens: Opens, flags: tuple[str, ...]
+    open_terminal: OpenTerminal, flags: tuple[str, ...]
 ) -> None:
     quote("guides/terminal.md", "an empty input gets your message back.")
-    at = opens({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
+    at = open_terminal({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
     at.type("look at that" + ENTER)
     at.until("tops" if flags else "stop")
     at.type(ESC)
@@ -200,11 +202,11 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
 
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["esc", "ctrl+c"])
 def test_promise_esc_and_ctrl_c_stop_a_running_command(
-    opens: Opens, tmp_path: Path, key: str
+    open_terminal: OpenTerminal, tmp_path: Path, key: str
 ) -> None:
     quote("guides/terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
     mark = f"61.{os.getpid()}"
-    at = opens(
+    at = open_terminal(
         bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")
     )
     at.type("go" + ENTER)

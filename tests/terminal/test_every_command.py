@@ -19,7 +19,7 @@ from refold.journal.state.fold import fold
 from refold.journal.store.tree_reader import entries_in
 from refold.session.recorder import Recorder
 from refold.testing.providers import Line, ScriptedProvider
-from tests.terminal.at_home import HOSTILE, Desk
+from tests.terminal.at_home import HOSTILE, TerminalDriver
 from tests.terminal.stage import handle_on, open_session
 
 LOOK = ("read_file", '{"path": "hello.py"}')
@@ -173,14 +173,14 @@ ROWS: Mapping[str, CommandCase] = {
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Callable[..., Desk]:
+def driver(tmp_path: Path) -> Callable[..., TerminalDriver]:
     """Make a desk in a folder with a file and an earlier session named "fence work"."""
 
-    def make_desk(look: TerminalCapabilities | None = None) -> Desk:
+    def make_desk(look: TerminalCapabilities | None = None) -> TerminalDriver:
         here = tmp_path / "work"
         here.mkdir()
         (here / "hello.py").write_text("print(1)\n")
-        result = Desk(here, look)
+        result = TerminalDriver(here, look)
         result.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
         return result
 
@@ -193,22 +193,24 @@ def test_every_command_has_a_row_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_command_prints_the_output_in_its_row(
-    name: str, desk: Callable[..., Desk]
+    name: str, driver: Callable[..., TerminalDriver]
 ) -> None:
     row = ROWS[name]
 
-    rows = desk().tell(*row.typed, answers=row.answers)
+    rows = driver().tell(*row.typed, answers=row.answers)
 
     assert [text for text in row.seen if not any(re.fullmatch(text, r) for r in rows)] == []
     assert not any("never read" in row for row in rows)
 
 
-def test_a_configured_alias_runs_its_command(desk: Callable[..., Desk], home: Path) -> None:
+def test_a_configured_alias_runs_its_command(
+    driver: Callable[..., TerminalDriver], home: Path
+) -> None:
     file = home / "refold/config.toml"
     file.parent.mkdir(exist_ok=True)
     file.write_text('[command_aliases]\nt = "/tag +x"\nu = "/u"\nhelp = "/quit"\n')
 
-    rows = desk().tell("/t", "/t +y", "/u", "/help keys", "/tag")
+    rows = driver().tell("/t", "/t +y", "/u", "/help keys", "/tag")
 
     assert "#x #y" in rows
     assert "command_aliases: 'u' stands for '/u', not a command" in rows
@@ -217,11 +219,11 @@ def test_a_configured_alias_runs_its_command(desk: Callable[..., Desk], home: Pa
 
 @pytest.mark.parametrize("name", ROWS)
 def test_help_for_a_command_shows_its_description_arguments_and_aliases(
-    name: str, desk: Callable[..., Desk]
+    name: str, driver: Callable[..., TerminalDriver]
 ) -> None:
     (row,) = [command for command in commands() if command.name == name]
 
-    rows = desk().tell(f"/help {name}", f"/help /{name.upper()}")
+    rows = driver().tell(f"/help {name}", f"/help /{name.upper()}")
 
     at = rows.index(f"/{name} {row.takes}".strip())
     texts = [row.about, *([row.more] if row.more else [])]
@@ -231,11 +233,11 @@ def test_help_for_a_command_shows_its_description_arguments_and_aliases(
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_name(
-    desk: Callable[..., Desk],
+    driver: Callable[..., TerminalDriver],
 ) -> None:
     names = {name for command in commands() for name in command.names}
 
-    rows = desk().tell(
+    rows = driver().tell(
         "/resum", "/loadd", "/plugin", "/help unknown", f"/{HOSTILE}", "/\x1b[2Jx"
     )
 
@@ -254,7 +256,7 @@ def test_every_command_escapes_control_sequences_on_a_narrow_screen(
     name: str, tmp_path: Path
 ) -> None:
     look = TerminalCapabilities(room=lambda: 20, moves=True)
-    here = Desk(tmp_path, look)
+    here = TerminalDriver(tmp_path, look)
     here.tell(HOSTILE, answers=("\x1b[31m",))
 
     rows = here.tell(HOSTILE, *ROWS[name].typed, "/search second", "1", answers=("\x9b1m",))
@@ -265,8 +267,8 @@ def test_every_command_escapes_control_sequences_on_a_narrow_screen(
 
 
 def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    desk.tell("a title", "/rename work", answers=("Yes.",))
+    driver = TerminalDriver(tmp_path)
+    driver.tell("a title", "/rename work", answers=("Yes.",))
 
     async def completing() -> Complete:
         engine = await open_session(ScriptedProvider(), tmp_path)
@@ -289,9 +291,9 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
 
 
 def test_resume_refuses_a_session_that_another_process_has_open(
-    desk: Callable[..., Desk],
+    driver: Callable[..., TerminalDriver],
 ) -> None:
-    here = desk()
+    here = driver()
 
     with start_blocking_portal() as elsewhere:
         record = Recorder(here.home.store(here.ids[0]))
@@ -303,8 +305,10 @@ def test_resume_refuses_a_session_that_another_process_has_open(
     assert "2  hello" in rows
 
 
-def test_an_unsaved_session_has_no_other_sessions(desk: Callable[..., Desk]) -> None:
-    rows = desk().tell(
+def test_an_unsaved_session_has_no_other_sessions(
+    driver: Callable[..., TerminalDriver],
+) -> None:
+    rows = driver().tell(
         "/sessions", "/resume", "/resume x", "/search y", "/timeline", keep=False
     )
 
@@ -313,9 +317,9 @@ def test_an_unsaved_session_has_no_other_sessions(desk: Callable[..., Desk]) -> 
 
 
 def test_switching_sessions_records_each_message_in_the_session_where_it_was_typed(
-    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+    driver: Callable[..., TerminalDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = desk()
+    here = driver()
     monkeypatch.chdir(here.here)
 
     rows = here.tell(
@@ -341,7 +345,7 @@ def test_switching_sessions_records_each_message_in_the_session_where_it_was_typ
 
 
 def test_the_current_session_is_not_offered_for_resume(tmp_path: Path) -> None:
-    rows = Desk(tmp_path).tell(
+    rows = TerminalDriver(tmp_path).tell(
         "hello", "/rename mine", "/sessions", "/resume mine", "/search hello", "7",
         answers=("Hi.",),
     )  # fmt: skip
@@ -352,9 +356,9 @@ def test_the_current_session_is_not_offered_for_resume(tmp_path: Path) -> None:
 
 
 def test_history_with_a_number_shows_that_many_exchanges_and_counts_their_calls(
-    desk: Callable[..., Desk],
+    driver: Callable[..., TerminalDriver],
 ) -> None:
-    rows = desk().tell("one", "two", "/history 1", answers=("First.", [LOOK], "Second."))
+    rows = driver().tell("one", "two", "/history 1", answers=("First.", [LOOK], "Second."))
 
     parts = [row.split(maxsplit=1) for row in rows[-4:-1]]
     assert [words[-1] for words in parts] == ["two", "call)", "Second."]

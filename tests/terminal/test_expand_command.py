@@ -12,34 +12,36 @@ from refold.console.printer import Printer
 from refold.errors import RefoldError
 from refold.views.styled import Link
 from tests.terminal.stage import EDIT, READ
-from tests.terminal.test_conversation import Evening
+from tests.terminal.test_conversation import ScriptedTerminal
 
-Evenings = Callable[..., Evening]
+OpenScriptedTerminal = Callable[..., ScriptedTerminal]
 MANY = ("bash", '{"command": "cat many.txt"}')
 LONG = ("bash", '{"command": "cat long.txt"}')
 HUGE = ("bash", '{"command": "cat huge.txt"}')
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Evenings:
+def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
     (tmp_path / "many.txt").write_text("".join(f"row {n}\n" for n in range(60)))
     (tmp_path / "huge.txt").write_text("".join(f"row {n}\n" for n in range(20_000)))
     (tmp_path / "long.txt").write_text("".join(f"row {n}\n" for n in range(3000)))
-    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+    return lambda *lines, **more: ScriptedTerminal(tmp_path, *lines, **more)
 
 
-def test_folded_output_names_the_expand_command(evening: Evenings) -> None:
-    rows = evening([MANY], "Done.").tell("go", "y")
+def test_folded_output_names_the_expand_command(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    rows = scripted_terminal([MANY], "Done.").tell("go", "y")
 
     assert "    … 41 more lines; /expand shows all …" in rows
 
 
 def test_expand_shows_the_newest_result_and_older_ones_by_number(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([MANY], [READ], "Done.")
+    terminal = scripted_terminal([MANY], [READ], "Done.")
 
-    rows = tonight.tell("go", "y", "/expand 2", "/expand")
+    rows = terminal.tell("go", "y", "/expand 2", "/expand")
 
     whole = rows.index("bash cat many.txt")
     assert rows[whole + 1 : whole + 61] == [f"row {n}" for n in range(60)]
@@ -50,11 +52,11 @@ def test_expand_shows_the_newest_result_and_older_ones_by_number(
 
 
 def test_expand_shows_saved_output_that_was_cut_for_the_model(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([HUGE], "Done.")
+    terminal = scripted_terminal([HUGE], "Done.")
 
-    rows = tonight.tell("go", "y", "/expand")
+    rows = terminal.tell("go", "y", "/expand")
 
     assert [row for row in rows if row.startswith("row ")][-20_000:] == [
         f"row {n}" for n in range(20_000)
@@ -62,19 +64,19 @@ def test_expand_shows_saved_output_that_was_cut_for_the_model(
 
 
 def test_folded_output_counts_lines_that_its_display_data_lacks(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    tonight = evening([LONG], "Done.")
+    terminal = scripted_terminal([LONG], "Done.")
 
-    rows = tonight.tell("go", "y", "/expand")
+    rows = terminal.tell("go", "y", "/expand")
 
     assert "    … 2981 more lines; /expand shows all …" in rows
     whole = rows.index("bash cat long.txt")
     assert rows[whole + 1 : whole + 3001] == [f"row {n}" for n in range(3000)]
 
 
-def test_expand_shows_an_edit_as_a_diff(evening: Evenings) -> None:
-    rows = evening([READ], [EDIT], "Done.").tell("go", "y", "/expand")
+def test_expand_shows_an_edit_as_a_diff(scripted_terminal: OpenScriptedTerminal) -> None:
+    rows = scripted_terminal([READ], [EDIT], "Done.").tell("go", "y", "/expand")
 
     whole = rows.index("edit_file hello.py")
     assert rows[whole + 1] == "changed hello.py +1 -1"
@@ -90,8 +92,10 @@ def test_expand_shows_an_edit_as_a_diff(evening: Evenings) -> None:
         ("/expand thinking", "there is no thinking in this session"),
     ],
 )  # fmt: skip
-def test_expand_rejects_invalid_arguments(evening: Evenings, typed: str, said: str) -> None:
-    rows = evening("Hello.").tell("hi", typed)
+def test_expand_rejects_invalid_arguments(
+    scripted_terminal: OpenScriptedTerminal, typed: str, said: str
+) -> None:
+    rows = scripted_terminal("Hello.").tell("hi", typed)
 
     assert said in " ".join(rows)
 
@@ -151,9 +155,11 @@ def test_a_link_is_written_with_escape_sequences_around_its_text() -> None:
     assert out.getvalue() == f"{begin}\x1b[4mtwo words\x1b[0m{end}.\n"
 
 
-def test_expand_shows_the_newest_message_in_full(evening: Evenings) -> None:
+def test_expand_shows_the_newest_message_in_full(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     message = "\n".join(f"pasted {n}" for n in range(60))
 
-    rows = evening("Hello.").tell(message, "/expand message")
+    rows = scripted_terminal("Hello.").tell(message, "/expand message")
 
     assert [row for row in rows if row.startswith("pasted")] == message.split("\n")

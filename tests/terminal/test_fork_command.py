@@ -4,19 +4,19 @@ from pathlib import Path
 
 from refold.journal.events import codec
 from refold.journal.events.kinds import Forked, Said
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 
 def fork_session(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
     """The session that was begun, the rows on the screen, and who said what where."""
-    desk = Desk(here)
-    rows = desk.tell(*typed, answers=("One.", "Two.", "Three."))
+    driver = TerminalDriver(here)
+    rows = driver.tell(*typed, answers=("One.", "Two.", "Three."))
     data: dict[str, list[object]] = {}
-    for session in desk.home.root.iterdir():
+    for session in driver.home.root.iterdir():
         lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
         events = [entry.event for entry, _ in codec.decode(lines)]
         data[session.name] = [e for e in events if isinstance(e, Said | Forked)]
-    return desk.ids[0], rows, data
+    return driver.ids[0], rows, data
 
 
 def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ TURNS = [
 ]
 MAX_STOP_SECONDS = 0.3  # of the median turn, from the key to the end
 ASKS = {**SPEECH, "calls": [{"tool": "bash", "arguments": {"command": "touch ran"}}]}
-Opens = Callable[..., Terminal]
+OpenTerminal = Callable[..., Terminal]
 
 
 class TerminalBeside(Terminal):
@@ -53,7 +53,7 @@ class TerminalBeside(Terminal):
 
 
 @pytest.fixture
-def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     """Starts refold in this display with the response for each turn; returns the terminal."""
     terminals = list[Terminal]()
 
@@ -114,9 +114,9 @@ def read_for(terminal: Terminal, seconds: float) -> None:
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
-    opens: Opens, tmp_path: Path, display: str
+    open_terminal: OpenTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = opens(display, [response for response, _, _ in TURNS], "--yolo")
+    at = open_terminal(display, [response for response, _, _ in TURNS], "--yolo")
     esc, delays = PLAIN_ESC if display == "plain" else ESC, list[float]()
     for count, (_, moment, with_esc) in enumerate(TURNS, 1):
         send(at, f"go {count}", display)
@@ -135,9 +135,9 @@ def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_typed_text_is_never_lost_and_never_answers_a_question(
-    opens: Opens, tmp_path: Path, display: str
+    open_terminal: OpenTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = opens(display, [ASKS] * len(MOMENTS), "--permission-mode", "default")
+    at = open_terminal(display, [ASKS] * len(MOMENTS), "--permission-mode", "default")
     for count, moment in enumerate(MOMENTS, 1):
         send(at, f"go {count}", display)
         read_for(at, moment)
@@ -163,11 +163,11 @@ def test_typed_text_is_never_lost_and_never_answers_a_question(
 
 @pytest.mark.parametrize("display", ["line", "full", "joined"])
 def test_digits_and_enter_typed_while_a_question_comes_choose_no_option(
-    opens: Opens, tmp_path: Path, display: str
+    open_terminal: OpenTerminal, tmp_path: Path, display: str
 ) -> None:
     question = {"question": "Which?", "options": ["Redis", "SQLite"]}
     call = {"tool": "ask_user", "arguments": {"questions": [question]}}
-    at = opens(display, [{**SPEECH, "calls": [call]}])
+    at = open_terminal(display, [{**SPEECH, "calls": [call]}])
     send(at, "go", display)
     at.until("word")
     for number in range(200):

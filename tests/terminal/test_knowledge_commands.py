@@ -17,9 +17,9 @@ from refold.prompts.presets import Preset
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
 from refold.skills.slash_commands import Shortcuts
-from tests.terminal.test_conversation import Evening
+from tests.terminal.test_conversation import ScriptedTerminal
 
-Evenings = Callable[..., Evening]
+OpenScriptedTerminal = Callable[..., ScriptedTerminal]
 TEMPLATES = """
 ## /fix <file> <what>
 Fix {what} in {file}, and nothing else.
@@ -30,8 +30,8 @@ Never {x}.
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Evenings:
-    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
+    return lambda *lines, **more: ScriptedTerminal(tmp_path, *lines, **more)
 
 
 @pytest.fixture
@@ -70,18 +70,18 @@ def learning(
     }
 
 
-def list_messages(tonight: Evening) -> list[object]:
-    return [event.text for event in tonight.events(Said) if isinstance(event, Said)]
+def list_messages(terminal: ScriptedTerminal) -> list[object]:
+    return [event.text for event in terminal.events(Said) if isinstance(event, Said)]
 
 
 def test_a_template_is_sent_with_its_slots_filled(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening("Done.", "Again.")
+    terminal = scripted_terminal("Done.", "Again.")
 
-    rows = tonight.tell("/fix a.py the greeting", "/fix a.py", "the {file}", **known)
+    rows = terminal.tell("/fix a.py the greeting", "/fix a.py", "the {file}", **known)
 
-    assert list_messages(tonight) == [
+    assert list_messages(terminal) == [
         "Fix the greeting in a.py, and nothing else.",
         "Fix the {file} in a.py, and nothing else.",
     ]
@@ -89,63 +89,65 @@ def test_a_template_is_sent_with_its_slots_filled(
 
 
 def test_a_template_with_named_values_is_expanded_and_other_at_signs_stay_text(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening("Done.", "Again.")
+    terminal = scripted_terminal("Done.", "Again.")
 
-    tonight.tell("@fix what=it file=a.py", "@fix the rest", **known)
+    terminal.tell("@fix what=it file=a.py", "@fix the rest", **known)
 
-    assert list_messages(tonight) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
+    assert list_messages(terminal) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
 
 
 def test_a_template_with_a_missing_value_is_not_sent(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening()
+    terminal = scripted_terminal()
 
-    rows = tonight.tell("/fix a.py", "", **known)
+    rows = terminal.tell("/fix a.py", "", **known)
 
-    assert list_messages(tonight) == []
+    assert list_messages(terminal) == []
     assert "/fix needs what, and nothing was typed" in rows
 
 
 def test_a_command_hides_a_skill_of_the_same_name_which_keeps_a_prefixed_name(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening("No.")
+    terminal = scripted_terminal("No.")
 
-    rows = tonight.tell("/model", "", "/skill:model y", "/fixx", **known)
+    rows = terminal.tell("/model", "", "/skill:model y", "/fixx", **known)
 
     assert any(row.startswith("1  script/one") for row in rows)
-    assert list_messages(tonight) == ["Never y."]
+    assert list_messages(terminal) == ["Never y."]
     assert "There is no command /fixx. Did you mean /fix?" in rows
 
 
-def test_skills_are_listed_shown_and_used(evening: Evenings, known: dict[str, Any]) -> None:
-    tonight = evening("Red.")
+def test_skills_are_listed_shown_and_used(
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+) -> None:
+    terminal = scripted_terminal("Red.")
 
-    rows = tonight.tell("/skills", "/skills paint", "/skills nope", "/paint it", **known)
+    rows = terminal.tell("/skills", "/skills paint", "/skills nope", "/paint it", **known)
 
     paint = next(row for row in rows if row.startswith("  /paint [task]  "))
     model = next(row for row in rows if row.startswith("  /skill:model <x>  "))
     assert paint.index("Paint it.") == model.index("Never {x}.")
     assert "Use [31mred." in rows
     assert any(row.startswith("there is no skill 'nope'") for row in rows)
-    (words,) = list_messages(tonight)
+    (words,) = list_messages(terminal)
     assert str(words).startswith("Use the skill paint: it\n\n")
 
 
 def test_memory_notes_are_saved_listed_and_forgotten(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening()
+    terminal = scripted_terminal()
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "#the tests run with make check", "/memory", "/memory forget 1", "/memory",
         "#", "/memory forget", **known,
     )  # fmt: skip
 
-    assert list_messages(tonight) == []
+    assert list_messages(terminal) == []
     assert "remembered under Project facts: the tests run with make check" in rows
     at = rows.index("Project facts")
     assert rows[at + 1] == "    1  the tests run with make check"
@@ -156,17 +158,17 @@ def test_memory_notes_are_saved_listed_and_forgotten(
 
 
 def test_several_lines_that_begin_with_a_hash_go_to_the_model(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    tonight = evening("A title.")
+    terminal = scripted_terminal("A title.")
 
-    tonight.tell("# Title\nand text", **known)
+    terminal.tell("# Title\nand text", **known)
 
-    assert list_messages(tonight) == ["# Title\nand text"]
+    assert list_messages(terminal) == ["# Title\nand text"]
 
 
 def test_memory_update_command_generates_notes(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
     results = iter((
         LearnResult("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
@@ -176,24 +178,28 @@ def test_memory_update_command_generates_notes(
     async def learn() -> LearnResult:
         return next(results)
 
-    rows = evening().tell("/memory update", "/memory update", **learning(known, learn))
+    rows = scripted_terminal().tell(
+        "/memory update", "/memory update", **learning(known, learn)
+    )
 
     assert "+ Decisions: paint \\x1bit red" in rows
     assert "No new notes: there is nothing new in it" in rows
 
 
-def test_commands_report_that_skills_or_memory_are_off(evening: Evenings) -> None:
-    rows = evening().tell("/skills", "/memory", "#this", "/memory update")
+def test_commands_report_that_skills_or_memory_are_off(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    rows = scripted_terminal().tell("/skills", "/memory", "#this", "/memory update")
 
     off = "memory is off: --no-memory was given, or memory = false is set"
     assert rows.count(off) == 3
     assert "skills are off: skills = false is set" in rows
 
 
-def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
-    tonight = evening()
+def test_agents_are_listed_and_chosen(scripted_terminal: OpenScriptedTerminal) -> None:
+    terminal = scripted_terminal()
 
-    rows = tonight.tell("/agent", "", "/agents", "/agent REVIEW", "/agent reviews")
+    rows = terminal.tell("/agent", "", "/agents", "/agent REVIEW", "/agent reviews")
 
     assert any(row.startswith("1  main") for row in rows)
     marked = [row for row in rows if row.startswith("* ")]
@@ -201,36 +207,42 @@ def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
     assert marked[0].startswith("* main")
     assert any(row.startswith("From the next turn: review. ") for row in rows)
     assert any("there is no agent 'reviews'. Did you mean 'review'?" in row for row in rows)
-    (chosen,) = tonight.events(AgentChosen)
+    (chosen,) = terminal.events(AgentChosen)
     assert isinstance(chosen, AgentChosen)
     assert chosen.agent == "review"
 
 
-def test_choosing_the_plan_agent_switches_to_plan_mode(evening: Evenings) -> None:
-    tonight = evening()
+def test_choosing_the_plan_agent_switches_to_plan_mode(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal()
 
-    rows = tonight.tell("/agent plan")
+    rows = terminal.tell("/agent plan")
 
     assert not any("is not used" in row for row in rows)  # no preset was chosen
-    assert tonight.events(ModeChanged) == [ModeChanged("plan")]
+    assert terminal.events(ModeChanged) == [ModeChanged("plan")]
     assert any(row.startswith("From the next turn: plan. ") for row in rows)
 
 
-def test_choosing_an_agent_reports_that_the_preset_is_not_used(evening: Evenings) -> None:
-    rows = evening().tell("/agent review", preset="work")
+def test_choosing_an_agent_reports_that_the_preset_is_not_used(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    rows = scripted_terminal().tell("/agent review", preset="work")
 
     assert "the preset 'work' is not used: the agent review has a prompt of its own" in rows
 
 
-def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> None:
-    tonight = evening()
+def test_presets_are_shown_chosen_and_made_the_default(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    terminal = scripted_terminal()
 
     there = (
         Preset("coding", "for code", "1", ""),
         Preset("mine", "my \x1bown", "1", "Mine it is."),
     )
 
-    rows = tonight.tell(
+    rows = terminal.tell(
         "/preset", "/preset mine", "/preset mine save", "/preset other", "/preset mine now",
         "/preset codign", "/preset",
         presets=there,
@@ -240,8 +252,8 @@ def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> Non
     assert "  mine    my \\x1bown" in rows
     assert "From the next turn: the preset mine." in rows
     assert "* mine    my \\x1bown" in rows
-    assert tonight.events(AgentChosen) == [AgentChosen("main", preset="mine")]
-    assert tonight.read_defaults == [("preset", "mine")]
+    assert terminal.events(AgentChosen) == [AgentChosen("main", preset="mine")]
+    assert terminal.read_defaults == [("preset", "mine")]
     assert "there is no preset 'other'. Available: coding, mine" in rows
     none = "there is no preset 'codign'. Did you mean 'coding'? Available: coding, mine"
     assert none in rows
@@ -249,15 +261,15 @@ def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> Non
 
 
 def test_memory_update_without_a_small_model_is_refused(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
-    rows = evening().tell("/memory update", **known)
+    rows = scripted_terminal().tell("/memory update", **known)
 
     assert "no model can be asked for notes: set models.small" in rows
 
 
 def test_notes_are_generated_after_an_idle_time_at_the_prompt(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
     learned: list[int] = []
     again = anyio.Event()
@@ -271,7 +283,7 @@ def test_notes_are_generated_after_an_idle_time_at_the_prompt(
         await again.wait()
         return "/quit"
 
-    evening("Noted.").tell(
+    scripted_terminal("Noted.").tell(
         "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
     )
 
@@ -279,7 +291,7 @@ def test_notes_are_generated_after_an_idle_time_at_the_prompt(
 
 
 def test_notes_are_requested_once_per_idle_period(
-    evening: Evenings, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
 ) -> None:
     """One that gives none would be paid every ten minutes, else, in a terminal left open."""
     learned: list[int] = []
@@ -295,16 +307,18 @@ def test_notes_are_requested_once_per_idle_period(
         await anyio.sleep(0.1)
         return "/quit"
 
-    evening("Noted.").tell(
+    scripted_terminal("Noted.").tell(
         "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
     )
 
     assert learned == [1]
 
 
-def test_no_notes_are_generated_while_idle_if_memory_is_off(evening: Evenings) -> None:
+def test_no_notes_are_generated_while_idle_if_memory_is_off(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
     async def wait() -> str:
         await anyio.sleep(0.05)
         return "/quit"
 
-    assert "Hello." in evening("Hello.").tell("Hi.", wait, idle=0.01)
+    assert "Hello." in scripted_terminal("Hello.").tell("Hi.", wait, idle=0.01)

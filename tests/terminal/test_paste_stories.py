@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, Terminal
-from tests.terminal.test_typing_stories import Starts, paste, starts
+from tests.terminal.test_typing_stories import StartTerminal, paste, start_terminal
 
-__all__ = ["starts"]  # a fixture
+__all__ = ["start_terminal"]  # a fixture
 PASTE = paste("one\ry\rtwé")  # each line would answer a question, or be sent
 LENGTH = len(PASTE.encode())
 
@@ -24,11 +24,11 @@ def read(slave: int) -> bool:
     return struct.unpack("i", waiting) == (0,)
 
 
-def working(starts: Starts, here: Path) -> Terminal:
+def working(start_terminal: StartTerminal, here: Path) -> Terminal:
     """A turn lasts until there is a file "go"; the next ones ask nothing."""
     text = "touch begun; until rm go 2>&-; do sleep 0.02; done"
     (here / "held.sh").write_text(text, encoding="utf-8")
-    at = starts("held")
+    at = start_terminal("held")
     at.type("go" + ENTER)
     at.choose("this session")
     at.until_there(here / "begun")
@@ -37,9 +37,9 @@ def working(starts: Starts, here: Path) -> Terminal:
 
 @pytest.mark.parametrize("first", range(4))
 def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
-    starts: Starts, tmp_path: Path, first: int
+    start_terminal: StartTerminal, tmp_path: Path, first: int
 ) -> None:
-    at = working(starts, tmp_path)
+    at = working(start_terminal, tmp_path)
     slave = os.open(f"/proc/{at.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
     path, go = tmp_path / "begun", tmp_path / "go"
     go.touch()
@@ -70,9 +70,9 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
 
 
 def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = working(starts, tmp_path)
+    at = working(start_terminal, tmp_path)
     at.type(paste("\x07"))
     at.type(paste("one") + " two")
     at.until("› one two")

@@ -18,7 +18,7 @@ TITLES = ("Mend the roof", "Paint the door", "Plant a tree")
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def project_directory(tmp_path: Path) -> Path:
     """A directory with three sessions; in the first, an umbrella was spoken of."""
     home = JournalDirectory(paths(os.environ).data / "sessions")
     for n, title in enumerate(TITLES):
@@ -48,9 +48,9 @@ def work(tmp_path: Path) -> Path:
     ids=["enter", "arrows", "typed", "esc", "ctrl+c", "ctrl+d"],
 )
 def test_keys_pick_a_session_and_the_list_is_erased(
-    work: Path, compiled: Path, keys: tuple[str, ...], picked: str
+    project_directory: Path, compiled: Path, keys: tuple[str, ...], picked: str
 ) -> None:
-    terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
+    terminal = Terminal(STAGE, "line", here=project_directory, compiled=compiled)
     terminal.until("Mend the roof")
 
     for key in keys:
@@ -63,9 +63,9 @@ def test_keys_pick_a_session_and_the_list_is_erased(
 
 @pytest.mark.slow
 def test_typing_finds_sessions_by_text_in_their_messages(
-    work: Path, compiled: Path
+    project_directory: Path, compiled: Path
 ) -> None:
-    terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
+    terminal = Terminal(STAGE, "line", here=project_directory, compiled=compiled)
     terminal.until("Mend the roof")
 
     terminal.type("umbre")
@@ -80,9 +80,9 @@ def test_typing_finds_sessions_by_text_in_their_messages(
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["plain", "status"])
 def test_sessions_are_picked_by_number_in_a_terminal_without_cursor_movement(
-    work: Path, compiled: Path, display: str
+    project_directory: Path, compiled: Path, display: str
 ) -> None:
-    terminal = Terminal(STAGE, display, here=work, compiled=compiled)
+    terminal = Terminal(STAGE, display, here=project_directory, compiled=compiled)
     terminal.until("Enter to leave:")
     terminal.type("zebra\n")
     terminal.until("Nothing matches 'zebra'.")
@@ -95,8 +95,10 @@ def test_sessions_are_picked_by_number_in_a_terminal_without_cursor_movement(
 
 
 @pytest.mark.slow
-def test_an_empty_line_leaves_the_session_list(work: Path, compiled: Path) -> None:
-    terminal = Terminal(STAGE, "plain", here=work, compiled=compiled)
+def test_an_empty_line_leaves_the_session_list(
+    project_directory: Path, compiled: Path
+) -> None:
+    terminal = Terminal(STAGE, "plain", here=project_directory, compiled=compiled)
     terminal.until("Enter to leave:")
 
     terminal.type("\n")

@@ -21,15 +21,15 @@ from refold.provider.port import Request
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Text
 from refold.views.shell_message import read_shell_message
-from tests.terminal.test_conversation import Evening
+from tests.terminal.test_conversation import ScriptedTerminal
 
-Evenings = Callable[..., Evening]
+OpenScriptedTerminal = Callable[..., ScriptedTerminal]
 HEAD = as_message("", ProgramOutput(0)).partition("<shell>")[0]
 
 
 @pytest.fixture
-def evening(tmp_path: Path) -> Evenings:
-    return lambda *lines: Evening(tmp_path, *lines)
+def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
+    return lambda *lines: ScriptedTerminal(tmp_path, *lines)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/sh")
 
 
-def last_messages(of: Evening) -> list[str]:
+def last_messages(of: ScriptedTerminal) -> list[str]:
     """The last messages to the model that are not its own."""
     assert isinstance(of.provider, ScriptedProvider)
     request: Request = of.provider.heard[-1]
@@ -46,9 +46,9 @@ def last_messages(of: Evening) -> list[str]:
 
 
 def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = evening("I see.")
+    at = scripted_terminal("I see.")
 
     texts = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
 
@@ -61,9 +61,9 @@ def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
 
 
 def test_a_shell_command_begins_no_turn_and_sets_no_session_title(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = evening("Well.")
+    at = scripted_terminal("Well.")
 
     at.tell("!echo hi", "/todos", "")
 
@@ -97,8 +97,10 @@ def test_a_shell_command_during_a_turn_is_delivered_with_the_next_message() -> N
     assert not isinstance(take_output(ran), Deliver)
 
 
-def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
-    at = evening()
+def test_a_shell_command_leaves_no_turn_to_interrupt(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    at = scripted_terminal()
 
     async def run_story() -> bool:
         async with await at.session() as session:
@@ -108,8 +110,10 @@ def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
     assert anyio.run(run_story) is False
 
 
-def test_an_exclamation_mark_alone_prints_an_explanation(evening: Evenings) -> None:
-    at = evening()
+def test_an_exclamation_mark_alone_prints_an_explanation(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    at = scripted_terminal()
 
     texts = at.tell("!", "/shell  ")
 
@@ -118,9 +122,9 @@ def test_an_exclamation_mark_alone_prints_an_explanation(evening: Evenings) -> N
 
 
 def test_control_sequences_in_shell_output_are_escaped_in_a_plain_terminal(
-    evening: Evenings,
+    scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = evening("Well.")
+    at = scripted_terminal("Well.")
 
     texts = at.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
 
@@ -128,8 +132,10 @@ def test_control_sequences_in_shell_output_are_escaped_in_a_plain_terminal(
     assert "\nred\n" in last_messages(at)[0]
 
 
-def test_secrets_in_shell_output_are_masked_in_the_journal(evening: Evenings) -> None:
-    at = evening("Well.")
+def test_secrets_in_shell_output_are_masked_in_the_journal(
+    scripted_terminal: OpenScriptedTerminal,
+) -> None:
+    at = scripted_terminal("Well.")
 
     at.tell("!echo sk-ant-api03-" + "A" * 40, "so")
 
@@ -137,10 +143,10 @@ def test_secrets_in_shell_output_are_masked_in_the_journal(evening: Evenings) ->
 
 
 def test_a_missing_shell_is_reported_by_name(
-    evening: Evenings, monkeypatch: pytest.MonkeyPatch
+    scripted_terminal: OpenScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHELL", "/no/such/shell")
-    at = evening()
+    at = scripted_terminal()
 
     texts = at.tell("!ls")
 

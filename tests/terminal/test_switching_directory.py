@@ -37,7 +37,7 @@ from refold.prompts.system_text import part_of
 from refold.session.recorder import Recorder
 from refold.session.session import Session as Engine
 from refold.testing.providers import ScriptedProvider
-from tests.terminal.at_home import Desk
+from tests.terminal.at_home import TerminalDriver
 
 WRITE = ("write_file", '{"path": "made.txt", "content": "new"}')
 LOOK = ("read_file", '{"path": "%s"}')
@@ -57,45 +57,45 @@ def a(tmp_path: Path) -> Path:
     return path
 
 
-def view(desk: Desk, which: int = 0) -> View:
-    return fold(entries_in(desk.home.path(desk.ids[which]))[0])
+def view(driver: TerminalDriver, which: int = 0) -> View:
+    return fold(entries_in(driver.home.path(driver.ids[which]))[0])
 
 
-def events(desk: Desk, kind: type[News]) -> list[News]:
-    entries, _ = entries_in(desk.home.path(desk.ids[0]))
+def events(driver: TerminalDriver, kind: type[News]) -> list[News]:
+    entries, _ = entries_in(driver.home.path(driver.ids[0]))
     return [entry.event for entry in entries if isinstance(entry.event, kind)]
 
 
 def test_cd_continues_the_session_in_the_directory_and_records_it_in_the_journal(
     a: Path, tmp_path: Path
 ) -> None:
-    desk, b = Desk(a), tmp_path / "b"
+    driver, b = TerminalDriver(a), tmp_path / "b"
 
-    rows = desk.tell(
+    rows = driver.tell(
         "hello", "/cd ../b", "write", "y", "!pwd", answers=("Hi.", [WRITE], "Done.")
     )
 
     assert (b / "made.txt").read_text() == "new"
     assert str(b) in rows
     assert f"refold · script/own · {b}" in rows
-    assert current_directories(desk.home.path(desk.ids[0])).directory == str(b)
-    assert [e.directory for e in events(desk, SessionResumed)] == [str(b)]
-    assert desk.home.newest_of(b) is not None
-    assert desk.home.newest_of(a) is None
-    assert rows[-1] == f"To resume: refold -r {desk.ids[0]}"
+    assert current_directories(driver.home.path(driver.ids[0])).directory == str(b)
+    assert [e.directory for e in events(driver, SessionResumed)] == [str(b)]
+    assert driver.home.newest_of(b) is not None
+    assert driver.home.newest_of(a) is None
+    assert rows[-1] == f"To resume: refold -r {driver.ids[0]}"
 
 
 def test_the_model_is_informed_of_the_new_directory_once(a: Path, tmp_path: Path) -> None:
-    desk, b = Desk(a), tmp_path / "b"
+    driver, b = TerminalDriver(a), tmp_path / "b"
 
-    desk.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
+    driver.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
 
-    parts = [part_of(e, "environment") for e in events(desk, SystemPromptSet)]
+    parts = [part_of(e, "environment") for e in events(driver, SystemPromptSet)]
     assert [text.split("\n")[0] for text in parts] == [
         f"You work in: {a}",
         f"You work in: {b}",
     ]
-    none, one, no_more = (e.notes for e in events(desk, ModelAsked))
+    none, one, no_more = (e.notes for e in events(driver, ModelAsked))
     assert (none, len(one), no_more) == ((), 1, ())
     assert one[0].startswith(f"<reminder>This session works in {b} now.")
 
@@ -105,7 +105,7 @@ def test_files_of_the_previous_directory_are_outside_the_workspace(
 ) -> None:
     path = LOOK[1] % (a / "hello.txt")
 
-    rows = Desk(a).tell(
+    rows = TerminalDriver(a).tell(
         "look", "/cd ../b", "look again", "n", "because",
         answers=([(LOOK[0], path)], "Read.", [(LOOK[0], path)], "Not read."),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_cd_accepts_relative_home_absolute_and_linked_paths(a: Path, home: Path)
     (home / "mine").mkdir()
     (a / "link").symlink_to(a / "sub")
 
-    rows = Desk(a).tell(
+    rows = TerminalDriver(a).tell(
         "/cd sub", "/cd ~/mine", f"/cd {a}/link", "/cd ..", "/cd ../a/./sub/..", "/cd"
     )
 
@@ -131,9 +131,9 @@ def test_an_invalid_directory_prints_one_error_and_changes_nothing(a: Path) -> N
     (a / "loop").symlink_to("loop")
     os.mkdir(os.fsencode(a / "odd") + b"\xff")
     (a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/cd none", "/cd bytes", "/cd hello.txt", "/cd loop", "/cd ~nobody-at-all/x", "/cd a\0b",
         "/add-dir none", "/worktree x y", "/worktree paint", "/cd",
     )  # fmt: skip
@@ -151,14 +151,14 @@ def test_an_invalid_directory_prints_one_error_and_changes_nothing(a: Path) -> N
     assert rows[-3].startswith("type /worktree [NAME], /worktree leave or")
     assert rows[-2].startswith(f"{a} is not a git repository, so no")
     assert rows[-1] == str(a)
-    assert events(desk, SessionResumed) == []
+    assert events(driver, SessionResumed) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
 def test_cd_to_a_directory_without_permission_is_refused(a: Path) -> None:
     (a / "closed").mkdir(mode=0)
 
-    assert Desk(a).tell("/cd closed") == [
+    assert TerminalDriver(a).tell("/cd closed") == [
         f"/cd 'closed': you have no permission to enter {a}/closed"
     ]
 
@@ -166,23 +166,23 @@ def test_cd_to_a_directory_without_permission_is_refused(a: Path) -> None:
 def test_control_characters_in_directory_names_are_escaped(a: Path) -> None:
     odd = a / "odd\x1b[2J\u202e\nx"
     odd.mkdir()
-    desk = Desk(odd)
+    driver = TerminalDriver(odd)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "hello", "/cd ..", f"/cd {odd.name}", "/cd", "and?", answers=("Hi.", "So.")
     )
 
     assert [row for row in rows if not row.isprintable()] == []
-    assert view(desk).session.directory == str(odd)
+    assert view(driver).session.directory == str(odd)
 
 
 def test_an_added_directory_stays_in_the_workspace_after_cd(
     a: Path, tmp_path: Path
 ) -> None:
-    desk, b = Desk(a), tmp_path / "b"
+    driver, b = TerminalDriver(a), tmp_path / "b"
     there = ("write_file", f'{{"path": "{b}/made.txt", "content": "new"}}')
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/mode accept-edits", f"/add-dir {b}", "/add-dir ../b", "/add-dir sub", "go",
         "/cd sub", "/cd ../../b", "/add-dir", answers=([there], "Done."),
     )  # fmt: skip
@@ -190,7 +190,7 @@ def test_an_added_directory_stays_in_the_workspace_after_cd(
     assert (b / "made.txt").read_text() == "new"
     assert f"{b} belongs to the workspace already." in rows
     assert f"{a}/sub belongs to the workspace already." in rows
-    resumed = events(desk, SessionResumed)
+    resumed = events(driver, SessionResumed)
     assert [(e.directory, e.roots) for e in resumed] == [
         ("", (str(b),)),
         (f"{a}/sub", (str(b),)),
@@ -204,9 +204,9 @@ def test_settings_of_a_folder_apply_only_after_the_user_trusts_it(
     b = tmp_path / "b"
     (b / ".refold").mkdir()
     (b / ".refold/config.toml").write_text(RULES)
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/cd ../b", "n", "write", "n", "no", "/cd ../a", "/cd ../b", "y", "write",
         answers=([WRITE], "Not done.", [WRITE], "Done."),
     )  # fmt: skip
@@ -228,10 +228,10 @@ def test_cd_asks_about_user_namespaces_until_the_user_permits_them_in_the_folder
     places = paths(os.environ)
     places.config.mkdir(parents=True, exist_ok=True)
     (places.config / "config.toml").write_text("[sandbox]\nuser_namespaces = true\n")
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
     again = () if answer == "y" else ("n",)
-    rows = desk.tell("/cd ../b", answer, "/cd ../a", "n", "/cd ../b", *again, answers=())
+    rows = driver.tell("/cd ../b", answer, "/cd ../a", "n", "/cd ../b", *again, answers=())
 
     total = sum("sandbox.user_namespaces is true: " in row for row in rows)
     folders = TrustedFolders(places.folders)
@@ -247,13 +247,13 @@ def test_cd_to_a_folder_with_invalid_settings_is_refused(a: Path, tmp_path: Path
     own.write_text('[permissions]\ndeny = ["no_such_tool(x)"]\n')
     places = paths(os.environ)
     TrustedFolders(places.folders).trust(read_project(b, places.settings))
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))
+    rows = driver.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))
 
     assert any("no_such_tool" in row for row in rows)
     assert "Well." in rows
-    assert (view(desk).session.directory, events(desk, SessionResumed)) == (str(a), [])
+    assert (view(driver).session.directory, events(driver, SessionResumed)) == (str(a), [])
 
 
 @pytest.mark.parametrize("key", [Key.CTRL_C, Key.ESC, Key.CTRL_D])
@@ -261,23 +261,23 @@ def test_cd_without_an_answer_to_the_trust_question_changes_nothing(
     a: Path, tmp_path: Path, key: Key
 ) -> None:
     (tmp_path / "b/AGENTS.md").write_text("Be nice.\n")
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell("hello", "/cd ../b", key, "/cd", answers=("Hi.",))
+    rows = driver.tell("hello", "/cd ../b", key, "/cd", answers=("Hi.",))
 
     assert rows[-3:-1] == ["Cancelled: the session stays where it is.", str(a)]
-    assert events(desk, SessionResumed) == []
+    assert events(driver, SessionResumed) == []
 
 
 def test_cd_keeps_session_settings_and_names_grants_that_no_longer_apply(a: Path) -> None:
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/rename mine", "/effort high", "/budget 2", "/mode accept-edits",
         "/permissions allow bash(make *)", "/cd sub", "/approval off", "/cd ..",
     )  # fmt: skip
 
-    now = view(desk)
+    now = view(driver)
     assert (now.session.name, now.session.effort) == ("mine", "high")
     assert (now.rights.budget is not None, now.rights.granted) == (True, ())
     again = "allowed for this session until now, and asked about again: bash(make *)"
@@ -302,11 +302,11 @@ class Leaving:
 
     async def read_refusal(self, session: Session) -> str:
         with pytest.raises(RefoldError) as error:
-            await session.switch(ResumeTarget(directory=self.there), nobody)
+            await session.switch(ResumeTarget(directory=self.there), answer_no)
         return str(error.value)
 
 
-async def nobody(rows: Sequence[str], question: str) -> bool:
+async def answer_no(rows: Sequence[str], question: str) -> bool:
     raise AssertionError
 
 
@@ -348,14 +348,16 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
         (folder / "AGENTS.md").write_text("Be nice.\n")
     leaving, texts = Leaving(a, trust=True), list[str]()
 
-    async def no(rows: Sequence[str], question: str) -> bool:
+    async def answer_no(rows: Sequence[str], question: str) -> bool:
         texts.append(question)
         return False
 
     async def going() -> None:
         _, session = await leaving.start()
         for there in (leaving.there, str(a)):
-            session = (await session.switch(ResumeTarget(directory=there), no)).session
+            session = (
+                await session.switch(ResumeTarget(directory=there), answer_no)
+            ).session
         await session.close()
 
     anyio.run(going)
@@ -367,7 +369,7 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
 def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:
     (a / "AGENTS.md").write_text("Be nice.\n")
 
-    rows = Desk(a).tell("/add-dir ../b")
+    rows = TerminalDriver(a).tell("/add-dir ../b")
 
     assert any(row.startswith("refold ·") for row in rows)
     assert not any("AGENTS.md" in row for row in rows)
@@ -380,7 +382,7 @@ def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path
         _, first = await leaving.start()
         await first.close()
         _, session = await leaving.start()
-        switched = await session.switch(ResumeTarget(first.id), nobody)
+        switched = await session.switch(ResumeTarget(first.id), answer_no)
         await switched.session.close()
 
     anyio.run(going)
@@ -391,9 +393,9 @@ def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path
 def test_rewind_restores_files_only_in_the_current_directory(
     a: Path, tmp_path: Path
 ) -> None:
-    desk, b = Desk(a), tmp_path / "b"
+    driver, b = TerminalDriver(a), tmp_path / "b"
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/mode accept-edits", "one", "/cd ../b", "two", "/rewind 3 files", "y",
         "/cd ../a", "/rewind 3", "y",
         answers=([WRITE], "Made.", [WRITE], "Made, too."),
@@ -408,9 +410,9 @@ def test_rewind_restores_files_only_in_the_current_directory(
 def test_rewind_of_files_changed_in_another_directory_is_refused(
     a: Path,
 ) -> None:
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/mode accept-edits",
         "one",
         "/cd sub",
@@ -427,11 +429,11 @@ def test_rewind_of_files_changed_in_another_directory_is_refused(
 
 def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
-    other = Desk(b)
+    other = TerminalDriver(b)
     other.tell("paint", "/rename fence", answers=("Blue.",))
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "hello", "/resume fence", "write", "y", "/sessions", "/resume hello", "/cd", answers=("Hi.", [WRITE], "Done."),
     )  # fmt: skip
 
@@ -440,7 +442,7 @@ def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path
     assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "Blue."]
     assert "there is no other session of this directory" in rows
     assert [
-        user_message.text for user_message in view(desk).conversation.user_messages
+        user_message.text for user_message in view(driver).conversation.user_messages
     ] == ["hello"]
     assert view(other).session.directory == str(b)
 
@@ -449,11 +451,11 @@ def test_a_session_whose_directory_is_missing_continues_in_the_current_one(
     a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
-    other = Desk(b)
+    other = TerminalDriver(b)
     other.tell("paint", answers=("Blue.",))
     b.rename(tmp_path / "renamed")
 
-    rows = Desk(a).tell(f"/resume {other.ids[0]}", "/cd")
+    rows = TerminalDriver(a).tell(f"/resume {other.ids[0]}", "/cd")
 
     text = f"{b}, where this session worked, does not exist any more: it continues in {a}"
     assert text in rows
@@ -464,34 +466,34 @@ def test_a_session_whose_directory_is_missing_continues_in_the_current_one(
 def test_resuming_a_session_open_in_another_process_keeps_the_current_session(
     a: Path, tmp_path: Path
 ) -> None:
-    other = Desk(tmp_path / "b")
+    other = TerminalDriver(tmp_path / "b")
     other.tell("paint", "/rename fence", answers=("Blue.",))
-    desk = Desk(a)
+    driver = TerminalDriver(a)
 
     with start_blocking_portal() as elsewhere:
         record = Recorder(other.home.store(other.ids[0]))
         elsewhere.call(record.open)
-        rows = desk.tell("/resume fence", "hello", answers=("Yes.",))
+        rows = driver.tell("/resume fence", "hello", answers=("Yes.",))
         elsewhere.call(record.close)
 
     assert "Yes." in rows
     assert [
-        user_message.text for user_message in view(desk).conversation.user_messages
+        user_message.text for user_message in view(driver).conversation.user_messages
     ] == ["hello"]
 
 
 def test_resume_last_opens_the_newest_other_session_of_the_directory(a: Path) -> None:
-    desk = Desk(a)
-    desk.tell("first", answers=("One.",))
-    desk.tell("second", answers=("Two.",))
+    driver = TerminalDriver(a)
+    driver.tell("first", answers=("One.",))
+    driver.tell("second", answers=("Two.",))
 
-    rows = desk.tell("third", "/resume last", answers=("Three.",))
+    rows = driver.tell("third", "/resume last", answers=("Three.",))
 
     assert 'Resumed "second".' in rows
 
 
 def test_an_unsaved_session_cannot_change_directory(a: Path) -> None:
-    rows = Desk(a).tell("/cd sub", "/cd", keep=False)
+    rows = TerminalDriver(a).tell("/cd sub", "/cd", keep=False)
 
     assert rows == [
         "this session is not saved, so it cannot move: leave, and start one there",
@@ -502,16 +504,16 @@ def test_an_unsaved_session_cannot_change_directory(a: Path) -> None:
 def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
     a: Path, tmp_path: Path
 ) -> None:
-    desk, b = Desk(a), tmp_path / "b"
-    desk.tell(
+    driver, b = TerminalDriver(a), tmp_path / "b"
+    driver.tell(
         "we always use tabs", "/cd ../b", "we always use spaces", answers=("Hi.", "Well.")
     )
     small = ScriptedProvider('{"notes": []}', '{"notes": []}')
     mind = Model(small, "script/small")
 
     for folder in (b, a):
-        of = ProjectMemory(paths(os.environ).data, folder, desk.home)
-        anyio.run(partial(of.learn_of, desk.ids[0], lambda _: mind, again=True))
+        of = ProjectMemory(paths(os.environ).data, folder, driver.home)
+        anyio.run(partial(of.learn_of, driver.ids[0], lambda _: mind, again=True))
 
     result = [request.messages[0].message.text for request in small.heard]
     texts = [[word for word in ("tabs", "spaces") if word in text] for text in result]
@@ -529,9 +531,9 @@ def repository(a: Path) -> Path:
 @pytest.mark.slow
 def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None:
     tree, here = repository.parent / "a-paint", str(repository)
-    desk = Desk(repository)
+    driver = TerminalDriver(repository)
 
-    rows = desk.tell(
+    rows = driver.tell(
         "/mode accept-edits", "/worktree", "/worktree paint", "write", "/worktree list",
         "/worktree remove", "n", "/worktree leave", "/cd", "/worktree remove paint", "y",
         answers=([WRITE], "Done."),
@@ -548,14 +550,14 @@ def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None
         *(lost, f"The worktree {tree} is kept.", here, lost),
         "The worktree is removed. Its branch stays if it has commits of its own.",
     ]
-    assert view(desk).session.directory == here
+    assert view(driver).session.directory == here
 
 
 @pytest.mark.slow
 def test_cd_to_another_directory_leaves_the_worktree(repository: Path) -> None:
-    desk = Desk(repository)
+    driver = TerminalDriver(repository)
 
-    desk.tell("/worktree paint", "/cd ../a")
+    driver.tell("/worktree paint", "/cd ../a")
 
-    assert view(desk).session.directory == str(repository)
-    assert view(desk).session.worktree is None
+    assert view(driver).session.directory == str(repository)
+    assert view(driver).session.worktree is None

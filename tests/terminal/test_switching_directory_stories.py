@@ -13,7 +13,7 @@ PROGRAM = STAGE.with_name("stage_program.py")
 TERMS = {"line": "xterm-256color", "status": "screen", "plain": "dumb"}
 PWD = '{"calls": [{"tool": "bash", "arguments": {"command": "pwd > here.txt"}}]}\n'
 pytestmark = pytest.mark.slow
-Starts = Callable[..., Terminal]
+StartTerminal = Callable[..., Terminal]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def b(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def starts(b: Path, compiled: Path) -> Iterator[Starts]:
+def start_terminal(b: Path, compiled: Path) -> Iterator[StartTerminal]:
     answers = f'{{"text": "Answer a."}}\n{PWD}{{"text": "Answer b."}}\n'
     (b.parent / "script").write_text(answers)
     terminals = list[Terminal]()
@@ -49,9 +49,9 @@ def starts(b: Path, compiled: Path) -> Iterator[Starts]:
 
 @pytest.mark.parametrize("display", TERMS)
 def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
-    display: str, starts: Starts, b: Path
+    display: str, start_terminal: StartTerminal, b: Path
 ) -> None:
-    at = starts(display)
+    at = start_terminal(display)
     at.until_asked(">" if display == "plain" else "›")
     at.type("hello" + ENTER)
     at.until("Answer a.")
@@ -70,7 +70,7 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     os.kill(at.child.pid, signal.SIGKILL)
     at.end()
 
-    again = starts(display, "-c", here=b)
+    again = start_terminal(display, "-c", here=b)
     again.until("1 not now")
     again.until("› 1 " if display == "line" else "1 not now")
     again.type("n" if display == "line" else "n" + ENTER)
@@ -83,10 +83,10 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
 
 
 def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
-    starts: Starts, b: Path
+    start_terminal: StartTerminal, b: Path
 ) -> None:
     (b / ".refold/config.toml").unlink()
-    at = starts("line")
+    at = start_terminal("line")
     at.until_asked()
     at.type("/cd ../b" + ENTER + "hello" + ENTER)
     at.until("Answer a.")
@@ -103,12 +103,12 @@ def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
 
 
 def test_after_cd_completion_offers_the_templates_of_the_new_folder(
-    starts: Starts, b: Path
+    start_terminal: StartTerminal, b: Path
 ) -> None:
     (b / ".refold/config.toml").unlink()
     (b / ".refold/commands").mkdir()
     (b / ".refold/commands/greet.md").write_text("Say hello to $1.")
-    at = starts("line")
+    at = start_terminal("line")
     at.until_asked()
     at.type("/cd ../b" + ENTER)
     at.until("will be sent to the model. y/n")

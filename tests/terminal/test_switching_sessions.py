@@ -12,7 +12,7 @@ TERMS = {"line": "xterm-256color", "status": "screen", "plain": "dumb"}
 
 
 @pytest.fixture
-def starts(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]]:
+def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]]:
     """With three answers, and a person's own command in the folder."""
     script = "".join(f'{{"text": "Answer {n}."}}\n' for n in "abc")
     (tmp_path / "script").write_text(script)
@@ -36,9 +36,9 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]
 @pytest.mark.slow
 @pytest.mark.parametrize("display", TERMS)
 def test_a_renamed_session_is_left_and_resumed_from_the_list(
-    display: str, starts: Callable[[str], Terminal]
+    display: str, start_terminal: Callable[[str], Terminal]
 ) -> None:
-    terminal = starts(display)
+    terminal = start_terminal(display)
     terminal.until("Ctrl+D leaves")
     for typed, text in (
         ("paint the fence", "Answer a."),

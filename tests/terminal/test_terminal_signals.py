@@ -45,12 +45,12 @@ PLAN = {
 CHILD = {"calls": [{"tool": "task", "arguments": {"prompt": "Count.", "agent": "explore"}}]}
 COUNTS = {"for": "Count.", "text": "one two " * 3000, "pause": 0.005}
 SHORT = {"text": "As you like."}
-Starts = Callable[..., Terminal]
+StartTerminal = Callable[..., Terminal]
 displays = pytest.mark.parametrize("display", list(DISPLAYS))
 
 
 @pytest.fixture
-def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     terminals: list[Terminal] = []
 
     def start(display: str, lines: Sequence[object], *flags: str, **env: str) -> Terminal:
@@ -113,9 +113,9 @@ def asleep() -> list[str]:
 @pytest.mark.slow
 @displays
 def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
-    starts: Starts, display: str
+    start_terminal: StartTerminal, display: str
 ) -> None:
-    at = starts(display, [LONG, SHORT])
+    at = start_terminal(display, [LONG, SHORT])
     begin(at, display)
     at.until("word word")
     at.type(CTRL_C)
@@ -127,8 +127,8 @@ def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
 
 
 @pytest.mark.slow
-def test_ctrl_c_directly_after_enter_stops_the_turn(starts: Starts) -> None:
-    at = starts("line", [LONG, SHORT])
+def test_ctrl_c_directly_after_enter_stops_the_turn(start_terminal: StartTerminal) -> None:
+    at = start_terminal("line", [LONG, SHORT])
     at.until("leaves\n\n›")
     at.type(f"go\r{CTRL_C}")
     at.until("stopped")
@@ -139,9 +139,9 @@ def test_ctrl_c_directly_after_enter_stops_the_turn(starts: Starts) -> None:
 @pytest.mark.slow
 @displays
 def test_ctrl_c_ends_processes_started_by_a_tool(
-    starts: Starts, tmp_path: Path, display: str
+    start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = starts(display, [SLEEP, SHORT], "--yolo")
+    at = start_terminal(display, [SLEEP, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
     send(at, display, "go")
     at.until_there(tmp_path / "begun")
@@ -157,9 +157,9 @@ def test_ctrl_c_ends_processes_started_by_a_tool(
 @pytest.mark.slow
 @displays
 def test_text_typed_during_a_turn_is_queued_in_every_display(
-    starts: Starts, tmp_path: Path, display: str
+    start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = starts(display, [SLEEP, SHORT], "--yolo")
+    at = start_terminal(display, [SLEEP, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
     send(at, display, "go")
     at.until_there(tmp_path / "begun")
@@ -178,8 +178,10 @@ def test_text_typed_during_a_turn_is_queued_in_every_display(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_at_the_prompt_clears_the_typed_text(starts: Starts, display: str) -> None:
-    at = starts(display, [SHORT])
+def test_ctrl_c_at_the_prompt_clears_the_typed_text(
+    start_terminal: StartTerminal, display: str
+) -> None:
+    at = start_terminal(display, [SHORT])
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     at.type("half a line")
     at.until("half a line")
@@ -202,9 +204,9 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(starts: Starts, display: str
     ],
 )
 def test_ctrl_c_leaves_every_dialog(
-    starts: Starts, display: str, line: object, asked: str, left: str
+    start_terminal: StartTerminal, display: str, line: object, asked: str, left: str
 ) -> None:
-    at = starts(display, [line, SHORT])
+    at = start_terminal(display, [line, SHORT])
     begin(at, display, "/plan go" if line is PLAN else "go")
     at.until(asked)
     if line is ASK:
@@ -226,10 +228,10 @@ def test_ctrl_c_leaves_every_dialog(
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
 def test_ctrl_c_stops_a_compaction_requested_by_the_user(
-    starts: Starts, display: str
+    start_terminal: StartTerminal, display: str
 ) -> None:
     talk = {"text": "Well. " * 200}
-    at = starts(display, [talk, talk, talk, talk, LONG, SHORT])
+    at = start_terminal(display, [talk, talk, talk, talk, LONG, SHORT])
     begin(at, display, "one")
     for words in ("two", "three", "four", "/compact"):
         at.until_sent(" out", since=at.sent_bytes)
@@ -245,13 +247,15 @@ def test_ctrl_c_stops_a_compaction_requested_by_the_user(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
-def test_ctrl_c_stops_an_automatic_compaction(starts: Starts, display: str) -> None:
+def test_ctrl_c_stops_an_automatic_compaction(
+    start_terminal: StartTerminal, display: str
+) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir()
     filled = "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
     (home / "config.toml").write_text(filled)
     talk = {"text": "Well. " * 400}
-    at = starts(display, [talk, talk, LONG, SHORT, SHORT])
+    at = start_terminal(display, [talk, talk, LONG, SHORT, SHORT])
     begin(at, display, "one")
     for words in ("two", "three"):
         at.until_sent(" out", since=at.sent_bytes)
@@ -304,7 +308,7 @@ def test_ctrl_z_suspends_and_fg_resumes_the_session(
 @pytest.mark.slow
 @displays
 def test_ctrl_c_ends_the_wait_for_a_retry(
-    starts: Starts, tmp_path: Path, display: str
+    start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir()
@@ -329,8 +333,10 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_stops_the_turn_and_its_subagent(starts: Starts, display: str) -> None:
-    at = starts(display, [CHILD, COUNTS, SHORT], "--yolo")
+def test_ctrl_c_stops_the_turn_and_its_subagent(
+    start_terminal: StartTerminal, display: str
+) -> None:
+    at = start_terminal(display, [CHILD, COUNTS, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
     send(at, display, "go")
     at.until("child-1")
@@ -348,9 +354,9 @@ def test_ctrl_c_stops_the_turn_and_its_subagent(starts: Starts, display: str) ->
 @pytest.mark.slow
 @displays
 def test_ctrl_c_ends_a_shell_command_of_the_user(
-    starts: Starts, tmp_path: Path, display: str
+    start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = starts(display, [SHORT], SHELL="/bin/sh")
+    at = start_terminal(display, [SHORT], SHELL="/bin/sh")
     begin(at, display, f"!echo > begun; exec sleep {SECONDS}")
     at.until_there(tmp_path / "begun")
     at.type(CTRL_C)
@@ -365,9 +371,9 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
 @pytest.mark.slow
 @displays
 def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
-    starts: Starts, display: str
+    start_terminal: StartTerminal, display: str
 ) -> None:
-    at = starts(display, [SHORT])
+    at = start_terminal(display, [SHORT])
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     at.type(CTRL_C)
     at.until("Press Ctrl+C again to leave, or Ctrl+D.")
@@ -383,10 +389,10 @@ def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
 
 @pytest.mark.slow
 def test_ctrl_c_before_the_first_prompt_exits_with_130_and_no_traceback(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
-    at = starts("line", [SHORT])
+    at = start_terminal("line", [SHORT])
     at.until("1 not now")
     at.type(CTRL_C)
 
@@ -419,10 +425,14 @@ def test_ctrl_c_in_the_first_run_exits_with_130(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["words", "tool", "question", "draft", "prompt"])
 def test_a_signal_ends_the_turn_and_the_journal_records_it(
-    starts: Starts, tmp_path: Path, display: str, number: signal.Signals, moment: str
+    start_terminal: StartTerminal,
+    tmp_path: Path,
+    display: str,
+    number: signal.Signals,
+    moment: str,
 ) -> None:
     first = {"tool": SLEEP, "question": CALL_EDIT, "prompt": SHORT}.get(moment, LONG)
-    at = starts(display, [first, SHORT], *(["--yolo"] if moment == "tool" else []))
+    at = start_terminal(display, [first, SHORT], *(["--yolo"] if moment == "tool" else []))
     at.until(DISPLAYS[display][0])
     send(at, display, "go")
     if moment == "tool":
@@ -448,9 +458,9 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
 @pytest.mark.slow
 @displays
 def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
-    starts: Starts, tmp_path: Path, display: str
+    start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = starts(display, [LONG, SHORT])
+    at = start_terminal(display, [LONG, SHORT])
     begin(at, display)
     at.until("word word")
     at.child.close(force=False)
@@ -462,13 +472,13 @@ def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
 def test_a_resize_applies_to_a_block_that_is_not_printed_yet(
-    starts: Starts, display: str
+    start_terminal: StartTerminal, display: str
 ) -> None:
     rows = "".join(f"| row {n} | some words about it |\n" for n in range(9))
     words = (
         f"Long words that came before.\n\n| name | what |\n|---|---|\n{rows}\nIt ends.\n"
     )
-    at = starts(display, [{"text": words, "pause": 0.002}])
+    at = start_terminal(display, [{"text": words, "pause": 0.002}])
     begin(at, display)
     at.until("row 1")
     at.child.setwinsize(40, 24)

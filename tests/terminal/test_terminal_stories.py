@@ -17,11 +17,11 @@ HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
 # What we and the line editor write: colours, the cursor, what is erased, paste mode, titles
 # and marks without a person.
 OURS = re.compile(r"\x1b\[[?0-9;]*[A-HJKhlmnu]|\x1b\[[0-9 ]*q|\x1b[=>]|\r|\x08|\x07?$")
-Starts = Callable[..., Terminal]
+StartTerminal = Callable[..., Terminal]
 
 
 @pytest.fixture
-def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
     terminals: list[Terminal] = []
 
@@ -37,9 +37,9 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
 
 @pytest.mark.slow
 def test_one_edit_is_allowed_and_one_command_is_refused(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("edit")
+    at = start_terminal("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
     at.until("Edit hello.py?")
@@ -69,8 +69,10 @@ def test_one_edit_is_allowed_and_one_command_is_refused(
 
 
 @pytest.mark.slow
-def test_control_sequences_of_models_and_tools_are_escaped(starts: Starts) -> None:
-    at = starts("hostile", NO_COLOR="1")
+def test_control_sequences_of_models_and_tools_are_escaped(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("hostile", NO_COLOR="1")
     at.until("›")
     at.type("go" + ENTER)
     at.until("red\\x9b1m")
@@ -85,8 +87,10 @@ def test_control_sequences_of_models_and_tools_are_escaped(starts: Starts) -> No
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_turn_and_the_next_message_redirects_it(starts: Starts) -> None:
-    at = starts("slow", size=(20, 60))
+def test_ctrl_c_stops_the_turn_and_the_next_message_redirects_it(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("slow", size=(20, 60))
     at.until("›")
     at.type("go" + ENTER)
     at.until("word word")
@@ -100,9 +104,9 @@ def test_ctrl_c_stops_the_turn_and_the_next_message_redirects_it(starts: Starts)
 
 
 @pytest.mark.slow
-def test_one_key_stops_streaming_and_commands(starts: Starts) -> None:
+def test_one_key_stops_streaming_and_commands(start_terminal: StartTerminal) -> None:
     for story in ("slow", "command"):
-        at = starts(story)
+        at = start_terminal(story)
         at.until("›")
         at.type("go" + ENTER)
         if story == "command":
@@ -119,8 +123,10 @@ def test_one_key_stops_streaming_and_commands(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_text_typed_during_a_turn_is_queued_for_the_next_step(starts: Starts) -> None:
-    at = starts("command")
+def test_text_typed_during_a_turn_is_queued_for_the_next_step(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("command")
     at.until("›")
     at.type("go" + ENTER)
     at.answer("y")
@@ -142,9 +148,9 @@ def test_text_typed_during_a_turn_is_queued_for_the_next_step(starts: Starts) ->
 
 @pytest.mark.slow
 def test_keys_typed_before_a_question_do_not_answer_it(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("late")
+    at = start_terminal("late")
     at.until("›")
     at.type("go" + ENTER)
     at.until("word word")
@@ -158,8 +164,8 @@ def test_keys_typed_before_a_question_do_not_answer_it(
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
-    at = starts("command")
+def test_ctrl_c_at_a_question_stops_the_turn(start_terminal: StartTerminal) -> None:
+    at = start_terminal("command")
     at.until("›")
     at.type("go" + ENTER)
     at.until("› 1 once")
@@ -168,8 +174,10 @@ def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_an_edit_and_a_command_are_approved_in_a_narrow_terminal(starts: Starts) -> None:
-    at = starts("edit", size=(60, 24))
+def test_an_edit_and_a_command_are_approved_in_a_narrow_terminal(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("edit", size=(60, 24))
     at.until("›")
     at.type("be friendly" + ENTER)
     at.answer("y")
@@ -183,8 +191,10 @@ def test_an_edit_and_a_command_are_approved_in_a_narrow_terminal(starts: Starts)
 
 
 @pytest.mark.slow
-def test_an_unknown_command_is_answered_with_the_nearest_name(starts: Starts) -> None:
-    at = starts("talk")
+def test_an_unknown_command_is_answered_with_the_nearest_name(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("talk")
     at.until("›")
     at.type("/csot" + ENTER)
     at.until("There is no command /csot. Did you mean /cost?")
@@ -203,10 +213,10 @@ def test_an_unknown_command_is_answered_with_the_nearest_name(starts: Starts) ->
 
 @pytest.mark.slow
 def test_a_message_of_several_lines_is_sent_and_found_in_the_history(
-    starts: Starts,
+    start_terminal: StartTerminal,
 ) -> None:
     for keys in ("one\\" + ENTER + "two" + ENTER, "\x1b[A" + ENTER):
-        at = starts("talk")
+        at = start_terminal("talk")
         at.until("›")
         at.type(keys)
         at.until(" s\n\n›")
@@ -218,9 +228,9 @@ def test_a_message_of_several_lines_is_sent_and_found_in_the_history(
 
 @pytest.mark.slow
 def test_a_typed_api_key_is_not_written_to_the_history(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.until("›")
     at.type("use sk-ant-api03-" + "A" * 40 + ENTER)
     at.until(" s\n\n›")
@@ -233,8 +243,8 @@ def test_a_typed_api_key_is_not_written_to_the_history(
 
 
 @pytest.mark.slow
-def test_a_dumb_terminal_gets_only_text(starts: Starts) -> None:
-    at = starts("edit", TERM="dumb")
+def test_a_dumb_terminal_gets_only_text(start_terminal: StartTerminal) -> None:
+    at = start_terminal("edit", TERM="dumb")
     at.until(">")
     at.type("be friendly\n")
     at.until("> 1 once")
@@ -255,9 +265,9 @@ def test_a_dumb_terminal_gets_only_text(starts: Starts) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_dumb_terminal_asks_before_leaving(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("command", TERM="dumb")
+    at = start_terminal("command", TERM="dumb")
     at.until(">")
     at.type("go\n")
     at.until("> 1 once")
@@ -279,9 +289,9 @@ def test_ctrl_c_in_a_dumb_terminal_asks_before_leaving(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_terminal_modes_are_restored_after_a_signal(
-    starts: Starts, number: signal.Signals
+    start_terminal: StartTerminal, number: signal.Signals
 ) -> None:
-    at = starts("slow")
+    at = start_terminal("slow")
     at.until("›")
     at.type("go" + ENTER)
     at.until("word word")
@@ -292,8 +302,10 @@ def test_terminal_modes_are_restored_after_a_signal(
 
 
 @pytest.mark.slow
-def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None:
-    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+def test_the_first_run_leads_to_the_tour(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
+    at = start_terminal(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
     at.choose("qwen2.5-coder-1.5b")
     at.until("the model cannot be fetched: no network")
     at.until("4 a guided tour")
@@ -334,9 +346,9 @@ def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_an_api_key_that_cannot_be_checked_offline_can_be_saved(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+    at = start_terminal(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
     at.choose("an API key")
     at.until("Key or provider:")
     at.type("openai" + ENTER)
@@ -356,9 +368,9 @@ def test_an_api_key_that_cannot_be_checked_offline_can_be_saved(
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["sk-ant-of-mine", "4d1f" * 8])
 def test_a_key_pasted_into_the_menu_of_the_first_run_is_hidden_and_used(
-    starts: Starts, tmp_path: Path, key: str
+    start_terminal: StartTerminal, tmp_path: Path, key: str
 ) -> None:
-    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+    at = start_terminal(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
     at.until("› 1 ")
     at.type(f"\x1b[200~{key}\x1b[201~")
     at.until("*" * len(key))
@@ -374,10 +386,10 @@ def test_a_key_pasted_into_the_menu_of_the_first_run_is_hidden_and_used(
 
 
 @pytest.mark.slow
-def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
+def test_the_tour_can_be_left_at_any_time(start_terminal: StartTerminal) -> None:
     tour = STAGE.with_name("stage_tour.py")
     for left in ("at the start", "at a question"):
-        at = starts("tour", program=tour)
+        at = start_terminal("tour", program=tour)
         at.until("Enter begins")
         if left == "at a question":
             at.type(ENTER)
@@ -392,9 +404,9 @@ def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
 
 @pytest.mark.slow
 def test_an_always_rule_is_saved_and_applied_in_the_next_session(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("edit")
+    at = start_terminal("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
     at.choose("always")
@@ -410,7 +422,7 @@ def test_an_always_rule_is_saved_and_applied_in_the_next_session(
 
     assert at.end() == 0
     (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
-    at = starts("edit")
+    at = start_terminal("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
     at.until("May bash run this?")
@@ -418,10 +430,12 @@ def test_an_always_rule_is_saved_and_applied_in_the_next_session(
 
 
 @pytest.mark.slow
-def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Path) -> None:
+def test_a_plan_is_edited_approved_and_carried_out(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     (tmp_path / "editor").write_text("#!/bin/sh\nsed -i s/greeting/farewell/ $1\n")
     (tmp_path / "editor").chmod(0o755)
-    at = starts("plan", VISUAL=str(tmp_path / "editor"))
+    at = start_terminal("plan", VISUAL=str(tmp_path / "editor"))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
     at.until("The plan: A friendlier hello")
@@ -442,8 +456,10 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_plan_is_revised_after_feedback_and_can_be_approved_later(starts: Starts) -> None:
-    at = starts("revise", size=(50, 80))
+def test_a_plan_is_revised_after_feedback_and_can_be_approved_later(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("revise", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
     at.choose("feedback")
@@ -464,8 +480,10 @@ def test_a_plan_is_revised_after_feedback_and_can_be_approved_later(starts: Star
 
 
 @pytest.mark.slow
-def test_changes_to_a_plan_are_typed_where_no_editor_is_set(starts: Starts) -> None:
-    at = starts("plan", EDITOR="", VISUAL="", size=(50, 80))
+def test_changes_to_a_plan_are_typed_where_no_editor_is_set(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("plan", EDITOR="", VISUAL="", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
     at.choose("edit")
@@ -482,9 +500,11 @@ def test_changes_to_a_plan_are_typed_where_no_editor_is_set(starts: Starts) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_questions_of_the_model_are_answered(starts: Starts, term: str) -> None:
+def test_questions_of_the_model_are_answered(
+    start_terminal: StartTerminal, term: str
+) -> None:
     enter, sign = ("\n", ">") if term == "dumb" else (ENTER, "›")
-    at = starts("ask", TERM=term)
+    at = start_terminal("ask", TERM=term)
     at.until(sign)
     at.type("go" + enter)
     at.until("The model asks you (1 of 3)")
@@ -510,8 +530,10 @@ def test_questions_of_the_model_are_answered(starts: Starts, term: str) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> None:
-    at = starts("ask")
+def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("ask")
     at.until("›")
     at.type("go" + ENTER)
     at.until("or type an answer")
@@ -520,8 +542,10 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> Non
 
 
 @pytest.mark.slow
-def test_shift_tab_cycles_through_the_permission_modes(starts: Starts) -> None:
-    at = starts("talk")
+def test_shift_tab_cycles_through_the_permission_modes(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("talk")
     at.until("›")
     at.type("half a wor")
     for text in ("accept-edits › half a wor", "plan › half a wor", "\n› half a wor"):
@@ -542,8 +566,10 @@ def test_shift_tab_cycles_through_the_permission_modes(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_question_that_times_out_is_refused(starts: Starts, tmp_path: Path) -> None:
-    at = starts("command", PATIENCE="0.5")
+def test_a_question_that_times_out_is_refused(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
+    at = start_terminal("command", PATIENCE="0.5")
     at.until("›")
     at.type("go" + ENTER)
     at.until("1 once")
@@ -555,8 +581,10 @@ def test_a_question_that_times_out_is_refused(starts: Starts, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_end_of_a_padded_command_is_shown_in_its_question(starts: Starts) -> None:
-    at = starts("hidden")
+def test_the_end_of_a_padded_command_is_shown_in_its_question(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("hidden")
     at.until("›")
     at.type("go" + ENTER)
     at.until("› 1 once")
@@ -573,7 +601,7 @@ WRITES = (
 
 @pytest.mark.slow
 def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / ".refold").mkdir()
     (tmp_path / ".refold/config.toml").write_text('[permissions]\nallow = ["write_file"]\n')
@@ -581,7 +609,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
     program = STAGE.with_name("stage_program.py")
     for answer, result in (("n", True), ("y", True), ("", False)):
         (tmp_path / "a.txt").unlink(missing_ok=True)
-        at = starts("--script", "script", program=program)
+        at = start_terminal("--script", "script", program=program)
         if answer:
             at.until("runs without asking: write_file")
             at.answer(answer)
@@ -604,7 +632,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
 
 @pytest.mark.slow
 def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_folder(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     call = {"tool": "bash", "arguments": {"command": "unshare -U true && echo made one"}}
     answers = [{"calls": [call]}, {"text": "Ended."}]
@@ -614,7 +642,7 @@ def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_fol
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("[sandbox]\nuser_namespaces = true\n")
     for answer in ("n", "y", ""):
-        at = starts("--yolo", "--script", "script", program=program)
+        at = start_terminal("--yolo", "--script", "script", program=program)
         if answer:
             at.until("Permit it in this folder?")
             at.answer(answer)
@@ -631,13 +659,13 @@ def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_fol
 
 @pytest.mark.slow
 def test_instructions_of_a_folder_are_shown_and_asked_about_once(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     (tmp_path / "script").write_text('{"text": "Hello."}\n')
     program = STAGE.with_name("stage_program.py")
     for answer in ("n", "y", ""):
-        at = starts("--script", "script", program=program)
+        at = start_terminal("--script", "script", program=program)
         if answer:
             at.until("  AGENTS.md (9 bytes)")
             at.until("Trust this folder? Its instructions will be sent to the model.")
@@ -653,7 +681,7 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
 
 @pytest.mark.slow
 def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     question = "Send the changed instructions to the model from now on?"
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
@@ -668,7 +696,7 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
         ("Use both.\n", "", ""),
     ):  # fmt: skip
         (tmp_path / "AGENTS.md").write_text(text)
-        at = starts("--script", "script", program=program)
+        at = start_terminal("--script", "script", program=program)
         if result:
             at.until(result)
             at.answer(answer)
@@ -683,9 +711,11 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
 
 
 @pytest.mark.slow
-def test_a_rule_is_added_in_the_list_of_permissions(starts: Starts, tmp_path: Path) -> None:
+def test_a_rule_is_added_in_the_list_of_permissions(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     (tmp_path / "script").write_text(WRITES)
-    at = starts("--script", "script", program=STAGE.with_name("stage_program.py"))
+    at = start_terminal("--script", "script", program=STAGE.with_name("stage_program.py"))
     at.until("›")
     at.type("/permissions" + ENTER)
     at.until("+ add a rule")
@@ -714,12 +744,14 @@ def test_a_rule_is_added_in_the_list_of_permissions(starts: Starts, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Path) -> None:
+def test_an_always_rule_is_saved_outside_the_folder(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     (tmp_path / "script").write_text(WRITES)
     program = STAGE.with_name("stage_program.py")
     for first in (True, False):
         (tmp_path / "a.txt").unlink(missing_ok=True)
-        at = starts("--script", "script", program=program)
+        at = start_terminal("--script", "script", program=program)
         at.until("›")
         at.type("go" + ENTER)
         if first:
@@ -750,8 +782,10 @@ def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_alt_enter_queues_a_message_for_after_the_turn(starts: Starts) -> None:
-    at = starts("command")
+def test_alt_enter_queues_a_message_for_after_the_turn(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("command")
     at.until("›")
     at.type("go" + ENTER)
     at.answer("y")
@@ -775,8 +809,10 @@ def test_alt_enter_queues_a_message_for_after_the_turn(starts: Starts) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [ESC, ESC + ESC, CTRL_C])
-def test_a_stop_keeps_the_draft_for_the_next_prompt(starts: Starts, key: str) -> None:
-    at = starts("command")
+def test_a_stop_keeps_the_draft_for_the_next_prompt(
+    start_terminal: StartTerminal, key: str
+) -> None:
+    at = start_terminal("command")
     at.until("›")
     at.type("go" + ENTER)
     at.answer("y")
@@ -796,9 +832,9 @@ def test_a_stop_keeps_the_draft_for_the_next_prompt(starts: Starts, key: str) ->
 
 @pytest.mark.slow
 def test_output_status_and_questions_appear_above_a_draft(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("late")
+    at = start_terminal("late")
     at.until("›")
     at.type("go" + ENTER)
     at.until("word word")
@@ -822,8 +858,10 @@ def test_output_status_and_questions_appear_above_a_draft(
 
 
 @pytest.mark.slow
-def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(starts: Starts) -> None:
-    at = starts("busy")
+def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("busy")
     at.until("›")
     at.type("go" + ENTER)
     at.answer("y")
@@ -835,8 +873,10 @@ def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(starts: Starts) -> Non
 
 
 @pytest.mark.slow
-def test_context_usage_is_shown_and_the_conversation_compacted(starts: Starts) -> None:
-    at = starts("long", size=(60, 80))
+def test_context_usage_is_shown_and_the_conversation_compacted(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("long", size=(60, 80))
     at.until("›")
     for words, answer in (("one", "First."), ("two", "Second.")):
         at.type(words + ENTER)
@@ -860,9 +900,9 @@ def test_context_usage_is_shown_and_the_conversation_compacted(starts: Starts) -
 
 @pytest.mark.slow
 def test_a_turn_pauses_at_its_budget_and_continues_after_it_is_raised(
-    starts: Starts,
+    start_terminal: StartTerminal,
 ) -> None:
-    at = starts("costly", size=(40, 100))
+    at = start_terminal("costly", size=(40, 100))
     at.until("›")
     at.type("go" + ENTER)
     at.until("/budget raises it; Enter continues with the same amount again.")
@@ -887,9 +927,11 @@ def test_a_turn_pauses_at_its_budget_and_continues_after_it_is_raised(
     ],
 )
 def test_the_end_of_a_long_turn_sends_the_notification_the_terminal_supports(
-    starts: Starts, term: str, program: str, sent: str
+    start_terminal: StartTerminal, term: str, program: str, sent: str
 ) -> None:
-    at = starts("talk", TERM=term, TERM_PROGRAM=program, NOTIFY="0.000001", TMUX="", STY="")
+    at = start_terminal(
+        "talk", TERM=term, TERM_PROGRAM=program, NOTIFY="0.000001", TMUX="", STY=""
+    )
     at.until("›" if term != "dumb" else ">")
     at.type("go" + ENTER)
     at.until("One.")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.terminal.pty_terminal import STAGE, Terminal
 
-Starts = Callable[..., Terminal]
+StartTerminal = Callable[..., Terminal]
 NAMES = ["cr", "el", "sgr0", "bold", "dim", "sitm", "smul", "rev", "cuu1",
          *(f"setaf {number}" for number in range(16))]  # fmt: skip
 # Of ncurses-base, which is on every Debian.
@@ -67,7 +67,9 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def starts(tmp_path: Path, compiled: Path, entries: Path) -> Iterator[Starts]:
+def start_terminal(
+    tmp_path: Path, compiled: Path, entries: Path
+) -> Iterator[StartTerminal]:
     (tmp_path / "hello.py").write_text('print("hi")\n', encoding="utf-8")
     terminals: list[Terminal] = []
 
@@ -112,11 +114,11 @@ def work_through(terminal: Terminal) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("term", [*BASE, *MORE, *OURS])
 def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
-    starts: Starts, entries: Path, term: str
+    start_terminal: StartTerminal, entries: Path, term: str
 ) -> None:
     if not (known := strings(term, entries)):
         pytest.skip(f"optional: terminfo has no entry {term} here (ncurses-term)")
-    at = starts("busy", term, SHOWN="status")
+    at = start_terminal("busy", term, SHOWN="status")
 
     work_through(at)
 
@@ -134,9 +136,9 @@ def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
 @pytest.mark.slow
 @pytest.mark.parametrize("term", WITHOUT)
 def test_a_terminal_without_cursor_movement_gets_the_plain_display(
-    starts: Starts, term: str
+    start_terminal: StartTerminal, term: str
 ) -> None:
-    at = starts("busy", term, SHOWN="status")
+    at = start_terminal("busy", term, SHOWN="status")
     at.until_sent("Using the plain display")
     at.until_sent("> ")
     at.type("exit\n")
@@ -151,9 +153,9 @@ def test_a_terminal_without_cursor_movement_gets_the_plain_display(
                         ("vt100", "line"), ("no-such-terminal", "line")]
 )  # fmt: skip
 def test_the_display_is_chosen_by_terminal_type(
-    starts: Starts, term: str, shown: str
+    start_terminal: StartTerminal, term: str, shown: str
 ) -> None:
-    at = starts("talk", term)
+    at = start_terminal("talk", term)
     at.until_sent("> " if shown == "plain" else "›")
     at.type("/quit\r")
 
@@ -182,10 +184,10 @@ ANSWERS: dict[str, list[tuple[str, str]]] = {
 @pytest.mark.parametrize("columns", [80, 20])
 @pytest.mark.parametrize("story", sorted(ANSWERS))
 def test_the_plain_display_prints_only_printable_text_and_newlines(
-    starts: Starts, story: str, columns: int, shown: tuple[str, str]
+    start_terminal: StartTerminal, story: str, columns: int, shown: tuple[str, str]
 ) -> None:
     term, display = shown
-    at = starts(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
+    at = start_terminal(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
     for text, result in ANSWERS[story]:
         since = at.sent_bytes
         at.until_sent(text, since=since)

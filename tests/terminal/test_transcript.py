@@ -54,7 +54,7 @@ def answer(*parts: Part) -> ModelAnswered:
     return ModelAnswered(Message("assistant", parts))
 
 
-class Evening:
+class TranscriptTerminal:
     """A terminal that begins where `before` ends. It receives frames and shows its rows."""
 
     def __init__(self, *before: Event, moves: bool = False) -> None:
@@ -83,20 +83,20 @@ class Evening:
 
 
 def test_a_streamed_response_is_printed_once_including_text_that_was_not_streamed() -> None:
-    tonight = Evening()
-    tonight.hear(*GO)
+    terminal = TranscriptTerminal()
+    terminal.hear(*GO)
 
-    came = tonight.hear(TextCame("One.\n\n"), TextCame("Two.\n\nThr"))
-    whole = tonight.hear(answer(Text("One.\n\nTwo.\n\nThree.")))
+    came = terminal.hear(TextCame("One.\n\n"), TextCame("Two.\n\nThr"))
+    whole = terminal.hear(answer(Text("One.\n\nTwo.\n\nThree.")))
 
     assert came[:2] == ["One.", "Two."]
     assert "".join(came + whole) == "One.Two.Three."
 
 
 def test_thinking_is_printed_before_the_text_that_it_preceded() -> None:
-    tonight = Evening()
+    terminal = TranscriptTerminal()
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         *GO, ThinkingCame("Hm.\n"), TextCame("First."), ThinkingCame("And"),
         ThinkingCame(" so."), TextCame("Second."),
         answer(Thinking("Hm.\n"), Text("First."), Thinking("And so."), Text("Second.")),
@@ -106,22 +106,22 @@ def test_thinking_is_printed_before_the_text_that_it_preceded() -> None:
 
 
 def test_a_single_running_call_is_printed_before_its_result() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    texts = tonight.hear(answer(LS), Started("c1"))
-    status = plain_text([tonight.showing.status()])
-    ended = tonight.hear(Ended("c1", "done", "a"))
+    texts = terminal.hear(answer(LS), Started("c1"))
+    status = plain_text([terminal.showing.status()])
+    ended = terminal.hear(Ended("c1", "done", "a"))
 
     assert (texts, ended) == (["● bash ls"], ["  └ a"])
     assert "bash" not in status
 
 
 def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    texts = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
-    status = plain_text([tonight.showing.status()])
-    ended = tonight.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
+    texts = terminal.hear(answer(LS, PWD), Started("c1"), Started("c2"))
+    status = plain_text([terminal.showing.status()])
+    ended = terminal.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
 
     assert texts == []
     assert status.startswith("⠋ running 0.0 s  bash ls · bash pwd  ")
@@ -129,20 +129,20 @@ def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -
 
 
 def test_notices_are_printed_after_one_empty_line_and_without_gaps_between() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    text = tonight.print_news(TextCame("Words."), answer(Text("Words.")))
-    text += tonight.print_news(ModelChosen("a/b"), ModelChosen("a/c"))
+    text = terminal.print_news(TextCame("Words."), answer(Text("Words.")))
+    text += terminal.print_news(ModelChosen("a/b"), ModelChosen("a/c"))
 
     assert text.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
 
 
 def test_parallel_read_only_calls_are_printed_with_results_and_without_gaps() -> None:
     looks = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2)]
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    texts = tonight.hear(answer(*looks), Started("c1"), Started("c2"))
-    ended = tonight.hear(Ended("c1", "done", "x"), Ended("c2", "done", "y"))
+    texts = terminal.hear(answer(*looks), Started("c1"), Started("c2"))
+    ended = terminal.hear(Ended("c1", "done", "x"), Ended("c2", "done", "y"))
 
     assert texts == []
     assert ended == ["● read_file a", "  └ x", "● read_file a", "  └ y"]
@@ -150,10 +150,10 @@ def test_parallel_read_only_calls_are_printed_with_results_and_without_gaps() ->
 
 def test_an_empty_line_follows_long_results_and_not_short_ones() -> None:
     calls = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2, 3)]
-    tonight = Evening(*GO, answer(*calls))
+    terminal = TranscriptTerminal(*GO, answer(*calls))
     output = Output("x", "one\ntwo", 0)
 
-    out = tonight.print_news(
+    out = terminal.print_news(
         Ended("c1", "done", "x"), Ended("c2", "done", "", (output,)), Ended("c3", "done", "y"),
         answer(Text("Well.")),
     )  # fmt: skip
@@ -164,10 +164,10 @@ def test_an_empty_line_follows_long_results_and_not_short_ones() -> None:
 
 
 def test_a_refusal_typed_in_this_terminal_is_not_printed_again() -> None:
-    tonight = Evening(*GO, answer(LS), Judged("c1", "ask"))
-    tonight.showing.note_question("c1")
+    terminal = TranscriptTerminal(*GO, answer(LS), Judged("c1", "ask"))
+    terminal.showing.note_question("c1")
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         Answered("c1", False, "later"), Ended("c1", "refused", "Refused: later")
     )
 
@@ -175,24 +175,24 @@ def test_a_refusal_typed_in_this_terminal_is_not_printed_again() -> None:
 
 
 def test_an_approval_typed_in_this_terminal_is_not_printed_again() -> None:
-    tonight = Evening(
+    terminal = TranscriptTerminal(
         *GO, answer(LS, PWD), Judged("c1", "ask", reason="no rule"), Started("c2")
     )
-    tonight.showing.note_question("c1")
+    terminal.showing.note_question("c1")
 
-    meanwhile = plain_text([tonight.showing.status()])
-    rows = tonight.hear(Answered("c1", True))
-    after = plain_text([tonight.showing.status()])
-    rows += tonight.hear(Started("c1"), Ended("c1", "done", "a"))
+    meanwhile = plain_text([terminal.showing.status()])
+    rows = terminal.hear(Answered("c1", True))
+    after = plain_text([terminal.showing.status()])
+    rows += terminal.hear(Started("c1"), Ended("c1", "done", "a"))
 
     assert (meanwhile, rows) == ("", ["  └ a"])
     assert after.startswith("⠋ running 0.0 s")
 
 
 def test_a_refusal_by_rules_prints_its_reason_and_a_plan_is_not_printed() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         answer(LS, PWD), Judged("c1", "deny", reason="rm is grave"),
         Ended("c1", "refused", "Refused: words for the model"), Started("c2"),
         Ended("c2", "done", "Made.", control=PlanReady("T", "1. x")),
@@ -202,9 +202,9 @@ def test_a_refusal_by_rules_prints_its_reason_and_a_plan_is_not_printed() -> Non
 
 
 def test_a_final_answer_from_a_tool_is_printed_like_a_response() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         TextCame("I end."), answer(Text("I end."), LS), Started("c1"),
         Ended("c1", "done", "Given.", control=Final("I end.")), TurnEnded("final"),
     )  # fmt: skip
@@ -213,9 +213,9 @@ def test_a_final_answer_from_a_tool_is_printed_like_a_response() -> None:
 
 
 def test_a_queued_message_is_printed_when_queued_and_when_delivered() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         Said("And then?", when="next"), answer(Text("One.")), TurnEnded("answered"),
         TurnStarted(6), Delivered((6,)), ModelAsked(), answer(Text("Two.")),
     )  # fmt: skip
@@ -224,9 +224,9 @@ def test_a_queued_message_is_printed_when_queued_and_when_delivered() -> None:
 
 
 def test_a_message_that_redirects_a_turn_is_printed_after_the_turn_ends() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         TextCame("One, tw"), Stopped("interrupted"), Said("Shorter.", when="next"),
         answer(Text("One, tw")), TurnEnded("interrupted"), TurnStarted(7), Delivered((7,)),
     )  # fmt: skip
@@ -236,8 +236,8 @@ def test_a_message_that_redirects_a_turn_is_printed_after_the_turn_ends() -> Non
 
 def test_a_queued_message_sent_with_a_redirect_is_not_reported_as_unsent() -> None:
     later, instead = Said("Later.", when="next"), Said("Shorter.", when="next")
-    stopped = Evening(*GO)
-    redirected = Evening(*GO)
+    stopped = TranscriptTerminal(*GO)
+    redirected = TranscriptTerminal(*GO)
 
     waits = stopped.hear(later, Stopped("interrupted"), TurnEnded("interrupted"))
     goes_on = redirected.hear(
@@ -249,56 +249,56 @@ def test_a_queued_message_sent_with_a_redirect_is_not_reported_as_unsent() -> No
 
 
 def test_a_message_typed_at_this_prompt_is_not_printed_again() -> None:
-    assert Evening().hear(*GO) == []
-    assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
+    assert TranscriptTerminal().hear(*GO) == []
+    assert TranscriptTerminal().hear(GO[0], Said("Go.")) == ["› Go."]
 
 
 def test_a_series_of_retries_prints_one_line_for_each_reason() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         Waiting(2.0, "busy"), Waiting(4.0, "busy"), Waiting(0.0, "gone \x1b")
     )
 
     assert rows == ["busy; retrying in 2.0 s", "gone \\x1b"]
-    assert plain_text([tonight.showing.status()]).startswith("⠋ waiting 0.0 s")
+    assert plain_text([terminal.showing.status()]).startswith("⠋ waiting 0.0 s")
 
 
 def test_the_next_request_prints_the_reason_of_its_retries_again() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    tonight.hear(Waiting(2.0, "busy"), answer(Text("Yes.")))
-    rows = tonight.hear(ModelAsked(), Waiting(2.0, "busy"))
+    terminal.hear(Waiting(2.0, "busy"), answer(Text("Yes.")))
+    rows = terminal.hear(ModelAsked(), Waiting(2.0, "busy"))
 
     assert rows[-1] == "busy; retrying in 2.0 s"
 
 
 def test_the_status_line_counts_down_to_the_next_retry() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    tonight.hear(Waiting(8.0, "busy"))
-    first = plain_text([tonight.showing.status()])
-    tonight.hear(Waiting(16.0, "busy"))
-    second = plain_text([tonight.showing.status()])
+    terminal.hear(Waiting(8.0, "busy"))
+    first = plain_text([terminal.showing.status()])
+    terminal.hear(Waiting(16.0, "busy"))
+    second = plain_text([terminal.showing.status()])
 
     assert ("retrying in 8 s" in first, "retrying in 16 s" in second) == (True, True)
 
 
 def test_the_status_line_counts_attempts_and_names_the_reason() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(Waiting(21.0, "busy", 4, 10))
+    rows = terminal.hear(Waiting(21.0, "busy", 4, 10))
 
     assert rows == ["busy; retrying in 21.0 s"]  # no line can be erased here
-    status = plain_text([tonight.showing.status()])
+    status = plain_text([terminal.showing.status()])
     assert "attempt 4 of 10, next in 21 s, Esc stops" in status
     assert status.endswith("busy")
 
 
 def test_a_dropped_response_is_marked_below_its_text() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         TextCame("I look"),
         ModelFailed("busy", "Overloaded", "I look first.", dropped=True),
         ModelAsked(),
@@ -311,9 +311,9 @@ def test_a_dropped_response_is_marked_below_its_text() -> None:
 
 
 def test_a_notice_within_streamed_text_has_its_own_line_and_the_text_continues() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         TextCame("One, "), ModelChosen("a/b"), TextCame("two."), answer(Text("One, two."))
     )
 
@@ -321,9 +321,9 @@ def test_a_notice_within_streamed_text_has_its_own_line_and_the_text_continues()
 
 
 def test_a_call_already_running_when_the_transcript_begins_is_named_at_its_result() -> None:
-    tonight = Evening(*GO, answer(LS), Started("c1"))
+    terminal = TranscriptTerminal(*GO, answer(LS), Started("c1"))
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         Progress("c1", "10%\r20%"), Ended("c1", "done", "a"), TurnEnded("answered")
     )
 
@@ -332,7 +332,7 @@ def test_a_call_already_running_when_the_transcript_begins_is_named_at_its_resul
 
 def test_the_first_nested_calls_of_code_are_printed_and_the_rest_counted() -> None:
     run = ToolCall("c1", "python", Raw(b'{"code":"go()"}'))
-    tonight = Evening(*GO, answer(run), Started("c1"))
+    terminal = TranscriptTerminal(*GO, answer(run), Started("c1"))
     events: list[Event] = []
     for n in range(50):
         call = ToolCall(f"c1.{n}", "read_file", Raw(f'{{"path":"f{n}"}}'.encode()))
@@ -342,7 +342,7 @@ def test_the_first_nested_calls_of_code_are_printed_and_the_rest_counted() -> No
             Ended(call.id, "done", f"read {n}"),
         ]
 
-    rows = tonight.hear(*events, Ended("c1", "done", "so"))
+    rows = terminal.hear(*events, Ended("c1", "done", "so"))
 
     assert rows[:2] == ["● read_file f0", "  └ read 0"]
     assert rows[-5:] == [
@@ -354,27 +354,27 @@ def test_the_first_nested_calls_of_code_are_printed_and_the_rest_counted() -> No
 def test_no_line_of_a_long_response_is_printed_twice_for_any_chunk_size() -> None:
     text = "".join(f"Line {n} says something.\n\n" for n in range(80))
     for size in (1, 3, 17, 4_000):
-        tonight = Evening(*GO, moves=True)
+        terminal = TranscriptTerminal(*GO, moves=True)
         pieces = [TextCame(text[at : at + size]) for at in range(0, len(text), size)]
 
-        rows = tonight.hear(*pieces, answer(Text(text)))
+        rows = terminal.hear(*pieces, answer(Text(text)))
 
         assert rows == [f"Line {n} says something." for n in range(80)]
 
 
 def test_the_status_line_counts_pending_messages() -> None:
-    tonight = Evening(*GO, answer(LS), Started("c1"))
+    terminal = TranscriptTerminal(*GO, answer(LS), Started("c1"))
 
-    tonight.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
+    terminal.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
 
-    assert plain_text([tonight.showing.status()]) == (
+    assert plain_text([terminal.showing.status()]) == (
         "⠋ running 0.0 s  bash ls  1 for the next step · 1 after this turn  two"
     )
 
 
 def test_text_missing_from_the_stream_is_printed_after_the_streamed_text() -> None:
-    blank_first = Evening(*GO)
-    in_two = Evening(*GO)
+    blank_first = TranscriptTerminal(*GO)
+    in_two = TranscriptTerminal(*GO)
 
     one = blank_first.print_news(
         TextCame(" "), ThinkingCame("Hm"), TextCame("No"),
@@ -390,16 +390,16 @@ def test_text_missing_from_the_stream_is_printed_after_the_streamed_text() -> No
 
 
 def test_text_of_a_failed_response_is_printed_in_full_by_its_retry() -> None:
-    tonight = Evening(*GO)
-    tonight.hear(ThinkingCame("Hm"), TextCame("So"), ModelFailed("gone"))
+    terminal = TranscriptTerminal(*GO)
+    terminal.hear(ThinkingCame("Hm"), TextCame("So"), ModelFailed("gone"))
 
-    rows = tonight.hear(ModelAsked(), answer(Thinking("Hm, well."), Text("So what.")))
+    rows = terminal.hear(ModelAsked(), answer(Thinking("Hm, well."), Text("So what.")))
 
     assert rows == ["∴ Hm, well.", "So what."]
 
 
 def test_blank_lines_around_a_response_are_reduced_to_one_line_break() -> None:
-    near, far = Evening(*GO), Evening(*GO)
+    near, far = TranscriptTerminal(*GO), TranscriptTerminal(*GO)
 
     one = near.print_news(TextCame("Yes.\r"), answer(Text("Yes.\r")))
     other = far.print_news(TextCame("\n\n\nYes.\r"), answer(Text("\n\n\nYes.\r")))
@@ -408,9 +408,9 @@ def test_blank_lines_around_a_response_are_reduced_to_one_line_break() -> None:
 
 
 def test_a_shell_command_of_the_user_is_not_printed_again() -> None:
-    tonight = Evening(*GO)
+    terminal = TranscriptTerminal(*GO)
 
-    rows = tonight.hear(
+    rows = terminal.hear(
         answer(Text("Yes.")), TurnEnded("answered"), Said("$ ls", SHELL_SENDER)
     )
 
@@ -418,12 +418,14 @@ def test_a_shell_command_of_the_user_is_not_printed_again() -> None:
 
 
 def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> None:
-    tonight = Evening(*GO, moves=True)
+    terminal = TranscriptTerminal(*GO, moves=True)
 
-    texts = tonight.hear(TextCame("First.\n\n```py\n# one\ntw"))
-    between = tonight.hear(Said("Hurry."))
-    ended = tonight.hear(TextCame("o()\n```\n\nSo lo"), ModelChosen("b/n"), TextCame("ng."))
-    whole = tonight.hear(answer(Text("First.\n\n```py\n# one\ntwo()\n```\n\nSo long.")))
+    texts = terminal.hear(TextCame("First.\n\n```py\n# one\ntw"))
+    between = terminal.hear(Said("Hurry."))
+    ended = terminal.hear(
+        TextCame("o()\n```\n\nSo lo"), ModelChosen("b/n"), TextCame("ng.")
+    )
+    whole = terminal.hear(answer(Text("First.\n\n```py\n# one\ntwo()\n```\n\nSo long.")))
 
     assert texts == ["First.", "```py", "# one"]
     assert between == ["› Hurry."]
@@ -432,11 +434,11 @@ def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> N
 
 
 def test_one_empty_line_is_printed_before_continued_text() -> None:
-    tonight = Evening(*GO, moves=True)
+    terminal = TranscriptTerminal(*GO, moves=True)
 
-    text = tonight.print_news(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
-    tonight.print_news(ModelChosen("b/n"))
-    rest = tonight.print_news(answer(Text("One word.\n\nMore.")))
+    text = terminal.print_news(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
+    terminal.print_news(ModelChosen("b/n"))
+    rest = terminal.print_news(answer(Text("One word.\n\nMore.")))
 
     assert text == "› Hurry.\n\nOne word.\n"
     assert rest == "\nMore.\n"
@@ -445,7 +447,7 @@ def test_one_empty_line_is_printed_before_continued_text() -> None:
 def test_a_long_message_that_was_not_typed_here_is_folded() -> None:
     message = "\n".join(f"pasted {n}" for n in range(500))
 
-    rows = Evening(SessionStarted("/w")).hear(
+    rows = TranscriptTerminal(SessionStarted("/w")).hear(
         Said(message), TurnStarted(2), Delivered((2,))
     )
 
@@ -461,13 +463,13 @@ def test_a_command_of_several_lines_keeps_them_in_its_call() -> None:
         "c1", "bash", Raw(msgspec.json.encode({"command": "cat <<E\na\n  b\nE"}))
     )
 
-    rows = Evening(*GO, answer(call)).hear(Started("c1"))
+    rows = TranscriptTerminal(*GO, answer(call)).hear(Started("c1"))
 
     assert rows == ["● bash cat <<E", "    a", "      b", "    E"]
 
 
 def test_thinking_that_was_cut_names_the_command_that_shows_it() -> None:
-    rows = Evening(*GO).hear(answer(Thinking("I consider " * 20), Text("Done.")))
+    rows = TranscriptTerminal(*GO).hear(answer(Thinking("I consider " * 20), Text("Done.")))
 
     assert rows[0].endswith("… /expand thinking")
     assert len(rows[0]) <= 80

@@ -11,7 +11,7 @@ import pytest
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
 from tests.terminal.stage import HISTORY
 
-Starts = Callable[..., Terminal]
+StartTerminal = Callable[..., Terminal]
 UP, RIGHT, END = "\x1b[A", "\x1b[C", "\x1b[F"
 DONE = " s\n\n›"
 LONG = "".join(f"line {n}\n" for n in range(40))
@@ -24,7 +24,7 @@ def paste(text: str) -> str:
 
 
 @pytest.fixture
-def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
+def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     terminals: list[Terminal] = []
 
     def start(*arguments: str, **more: object) -> Terminal:
@@ -48,7 +48,7 @@ def editor(here: Path, line: str) -> str:
 
 
 def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
-    starts: Starts, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    start_terminal: StartTerminal, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     desktop = tmp_path_factory.mktemp("desktop")  # no program of the workspace is run
     desktop.chmod(0o755)
@@ -57,7 +57,7 @@ def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
         "#!/bin/sh\n[ -e done ] && exit 1\nprintf '\\211PNG\\r\\n\\032\\nxx'\n"
     )
     program.chmod(0o755)
-    at = starts("talk", PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
+    at = start_terminal("talk", PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
 
     at.type("look at\x16")
     at.until("› look at [image 1]")
@@ -71,9 +71,9 @@ def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
 
 
 def test_arrow_keys_move_within_the_lines_before_they_reach_the_history(
-    starts: Starts,
+    start_terminal: StartTerminal,
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("first" + ENTER)
     at.until("One." + "\n\n10 in")
     at.until_asked()
@@ -87,10 +87,12 @@ def test_arrow_keys_move_within_the_lines_before_they_reach_the_history(
     assert at.end() == 0
 
 
-def test_right_or_end_accepts_a_suggestion(starts: Starts, tmp_path: Path) -> None:
+def test_right_or_end_accepts_a_suggestion(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     (tmp_path / HISTORY).parent.mkdir()
     (tmp_path / HISTORY).write_text("\n# then\n+/todos please\n", encoding="utf-8")
-    at = starts("talk")
+    at = start_terminal("talk")
     for key in (RIGHT, END):
         at.type("/tod")
         at.until("› /todos please")
@@ -104,11 +106,13 @@ def test_right_or_end_accepts_a_suggestion(starts: Starts, tmp_path: Path) -> No
     assert at.end() == 0
 
 
-def test_ctrl_r_searches_the_input_history(starts: Starts, tmp_path: Path) -> None:
+def test_ctrl_r_searches_the_input_history(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     text = "\n# then\n+/todos with something\n\n# then\n+other words\n"
     (tmp_path / HISTORY).parent.mkdir()
     (tmp_path / HISTORY).write_text(text, encoding="utf-8")
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("\x12someth")
     at.until("/todos with something")
     at.type(ENTER)
@@ -124,9 +128,9 @@ def test_ctrl_r_searches_the_input_history(starts: Starts, tmp_path: Path) -> No
 
 
 def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type(paste("a\nb\x1b[2J\x07\n"))
     at.until("› a\n  b")
     at.type(paste(LONG) + "\x7f")
@@ -145,8 +149,10 @@ def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
     assert f"+a\n+b line 0\n{lines} end\n" in text
 
 
-def test_a_paste_of_megabytes_is_folded_and_input_still_works(starts: Starts) -> None:
-    at = starts("talk")
+def test_a_paste_of_megabytes_is_folded_and_input_still_works(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("talk")
     whole = paste("x" * 60 + "\n\x1b]0;a" + "y\x9b\n" * 400_000)
     writing = Thread(target=at.type, args=(whole,))
     writing.start()
@@ -160,9 +166,9 @@ def test_a_paste_of_megabytes_is_folded_and_input_still_works(starts: Starts) ->
 
 
 def test_lines_pasted_during_a_turn_stay_in_the_draft(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("command")
+    at = start_terminal("command")
     at.type("go" + ENTER)
     at.answer("y")
     at.until_there(tmp_path / "begun")
@@ -178,10 +184,10 @@ def test_lines_pasted_during_a_turn_stay_in_the_draft(
 
 
 def test_vi_keys_edit_the_prompt_which_shows_the_vi_mode(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     change = editor(tmp_path, 'echo changed >> "$1"')
-    at = starts("talk", VI="1", EDITOR=change)
+    at = start_terminal("talk", VI="1", EDITOR=change)
     at.until("[i] ›")
     at.type("one word" + ESC)
     at.until("[n] › one word")
@@ -203,9 +209,9 @@ def test_vi_keys_edit_the_prompt_which_shows_the_vi_mode(
 
 
 def test_combining_characters_and_words_with_umlauts_are_deleted_as_units(
-    starts: Starts,
+    start_terminal: StartTerminal,
 ) -> None:
-    at = starts("talk", VI="1")
+    at = start_terminal("talk", VI="1")
     at.type("xe\u0301y größe" + "\x1b[D" * 7 + "\x7f")
     at.until("[i] › xy größe")
     at.type("\x1b[D" + ESC)
@@ -223,9 +229,9 @@ def test_combining_characters_and_words_with_umlauts_are_deleted_as_units(
 
 @pytest.mark.parametrize("keys", ["\x18\x05", "\x07"], ids=["ctrl-x ctrl-e", "ctrl-g"])
 def test_a_draft_is_edited_in_an_external_editor(
-    starts: Starts, tmp_path: Path, keys: str
+    start_terminal: StartTerminal, tmp_path: Path, keys: str
 ) -> None:
-    at = starts("talk", EDITOR=editor(tmp_path, 'sed -i s/words/sentences/ "$1"'))
+    at = start_terminal("talk", EDITOR=editor(tmp_path, 'sed -i s/words/sentences/ "$1"'))
     at.type("some words" + keys)
     at.until("› some sentences")
     at.type(ENTER)
@@ -242,10 +248,10 @@ def test_a_draft_is_edited_in_an_external_editor(
     ids=["none", "failing"],
 )
 def test_a_failing_editor_is_reported_and_the_draft_is_kept(
-    starts: Starts, tmp_path: Path, named: str, said: str
+    start_terminal: StartTerminal, tmp_path: Path, named: str, said: str
 ) -> None:
     failing = editor(tmp_path, named) if named else ""
-    at = starts("talk", VISUAL="", EDITOR=failing, size=(40, 200))
+    at = start_terminal("talk", VISUAL="", EDITOR=failing, size=(40, 200))
     at.type("some words\x07")
     at.until(said)
     at.until("› some words")
@@ -255,9 +261,9 @@ def test_a_failing_editor_is_reported_and_the_draft_is_kept(
 
 
 def test_a_shell_command_of_the_user_gets_the_terminal(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("!test -t 0 && stty size; echo 'name?'; read x; echo hi $x" + ENTER)
     at.until("\n40 80\nname?\n")
     at.type("Bob" + ENTER)
@@ -278,17 +284,19 @@ def test_a_shell_command_of_the_user_gets_the_terminal(
     assert "\x1b[?25h" in at.raw.partition("\x1b[?25l\x1b[31m")[2][:200]
 
 
-def test_a_shell_command_ends_by_sigpipe_when_its_pipe_closes(starts: Starts) -> None:
-    at = starts("talk")
+def test_a_shell_command_ends_by_sigpipe_when_its_pipe_closes(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("talk")
     at.type("!(yes; echo ended by $? >&2) | head -n 1" + ENTER)
     at.until("\ny\nended by 141\n")
     at.until_asked()
 
 
 def test_a_shell_command_of_the_user_runs_during_a_turn(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("command")
+    at = start_terminal("command")
     at.type("go" + ENTER)
     at.answer("y")
     at.until_there(tmp_path / "begun")
@@ -304,9 +312,9 @@ def test_a_shell_command_of_the_user_runs_during_a_turn(
 
 
 def test_a_signal_ends_refold_and_the_shell_command_it_runs(
-    starts: Starts, tmp_path: Path
+    start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("!echo $$ > number; touch begun; sleep 30" + ENTER)
     at.until_there(tmp_path / "begun")
     at.child.kill(15)
@@ -317,10 +325,12 @@ def test_a_signal_ends_refold_and_the_shell_command_it_runs(
         os.kill(number, 0)
 
 
-def test_file_names_are_completed_while_typing(starts: Starts, tmp_path: Path) -> None:
+def test_file_names_are_completed_while_typing(
+    start_terminal: StartTerminal, tmp_path: Path
+) -> None:
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "parser.py").touch()
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("look at @enpars")
     at.until("engine/parser.py")
     at.type("\t" + ENTER)
@@ -340,8 +350,10 @@ def test_file_names_are_completed_while_typing(starts: Starts, tmp_path: Path) -
     "keys", ["\x1b\r", "\n", "\x1b[27;2;13~", "\x1b[13;2u", "\\\r"],
     ids=["esc enter", "ctrl-j", "shift-enter as xterm", "as kitty", "backslash"],
 )  # fmt: skip
-def test_keys_insert_a_line_break_in_the_message(starts: Starts, keys: str) -> None:
-    at = starts("talk")
+def test_keys_insert_a_line_break_in_the_message(
+    start_terminal: StartTerminal, keys: str
+) -> None:
+    at = start_terminal("talk")
     at.type("one")
     at.until("› one")
     at.type(keys + "two")
@@ -354,8 +366,10 @@ def test_keys_insert_a_line_break_in_the_message(starts: Starts, keys: str) -> N
     assert at.end() == 0
 
 
-def test_a_new_theme_changes_the_prompt_colour_at_once(starts: Starts) -> None:
-    at = starts("talk")
+def test_a_new_theme_changes_the_prompt_colour_at_once(
+    start_terminal: StartTerminal,
+) -> None:
+    at = start_terminal("talk")
 
     def ink() -> tuple[str, str]:
         row = at.screen.cursor.y
@@ -375,9 +389,9 @@ def test_a_new_theme_changes_the_prompt_colour_at_once(starts: Starts) -> None:
 
 
 def test_a_slash_command_works_after_esc_and_esc_twice_lists_the_rewind_points(
-    starts: Starts,
+    start_terminal: StartTerminal,
 ) -> None:
-    at = starts("talk")
+    at = start_terminal("talk")
     at.type("first" + ENTER)
     at.until("One." + "\n\n10 in")
     at.until_asked()

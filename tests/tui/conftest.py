@@ -12,7 +12,7 @@ from tests.terminal.pty_terminal import Terminal
 
 PROGRAM = Path(__file__).parent.parent / "terminal" / "stage_program.py"
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
-Opens = Callable[..., Terminal]
+OpenTerminal = Callable[..., Terminal]
 
 
 def png(width: int, height: int) -> bytes:
@@ -36,7 +36,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     """Starts `refold tui` in `tmp_path/work`, with these responses of the model."""
     work = tmp_path / "work"
     work.mkdir()

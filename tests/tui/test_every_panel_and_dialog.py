@@ -15,7 +15,7 @@ from refold.views.question_keys import CALM_SECONDS
 from tests.mcp import fake_server
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
 from tests.tui import test_full_screen_stories as stories
-from tests.tui.conftest import HELLO, Opens
+from tests.tui.conftest import HELLO, OpenTerminal
 from tests.tui.test_full_screen_stories import (
     CHANGE,
     DONE,
@@ -117,7 +117,7 @@ def _is_question_call(function: ast.expr) -> bool:
     match function:
         case ast.Name("pick" | "ask_one"):
             return True
-        case ast.Attribute(ast.Name("here"), "pick") | ast.Attribute(attr="edit_text"):
+        case ast.Attribute(ast.Name("context"), "pick") | ast.Attribute(attr="edit_text"):
             return True
         case ast.Attribute(ast.Name("self" | "put"), "choose"):
             return True
@@ -143,9 +143,9 @@ TAB = "\t"
 
 @pytest.mark.slow
 def test_subagents_are_watched_answered_and_stopped_in_their_panel(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = opens(*CHILDREN, size=(30, 100))
+    at = open_terminal(*CHILDREN, size=(30, 100))
     ready(at)
     at.type("go" + ENTER)
     at.until("› 1 once")
@@ -175,7 +175,7 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
 
 @pytest.mark.slow
 def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     program = tmp_path / "work" / "shop.py"
     program.write_text(Path(fake_server.__file__).read_text())
@@ -185,7 +185,7 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
         json.dumps({"mcpServers": {"shop": shop}})
     )
     order = {"tool": "mcp__shop__echo", "arguments": {"text": "one"}}
-    at = opens(
+    at = open_terminal(
         {"text": "Good morning."},
         {"text": "I order it.", "calls": [order]},
         {"text": "It is ordered."},
@@ -219,8 +219,8 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
 
 
 @pytest.mark.slow
-def test_panels_show_changes_cost_and_plan(opens: Opens) -> None:
-    at = opens(
+def test_panels_show_changes_cost_and_plan(open_terminal: OpenTerminal) -> None:
+    at = open_terminal(
         PLAN, EDIT, CHANGE, DONE, flags=("--permission-mode", "plan"), size=(30, 150)
     )
     ready(at)
@@ -241,12 +241,14 @@ def test_panels_show_changes_cost_and_plan(opens: Opens) -> None:
 
 
 @pytest.mark.slow
-def test_several_questions_are_decided_with_one_key(opens: Opens, tmp_path: Path) -> None:
+def test_several_questions_are_decided_with_one_key(
+    open_terminal: OpenTerminal, tmp_path: Path
+) -> None:
     both = [
         {"tool": "write_file", "arguments": {"path": path, "content": "x"}}
         for path in ("a", "b")
     ]
-    at = opens({"calls": both}, DONE)
+    at = open_terminal({"calls": both}, DONE)
     ready(at)
     at.type("go" + ENTER)
     at.until("view and decide all 2")
@@ -259,8 +261,8 @@ def test_several_questions_are_decided_with_one_key(opens: Opens, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
-    at = opens(
+def test_a_rule_is_written_and_saved(open_terminal: OpenTerminal, tmp_path: Path) -> None:
+    at = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
     ready(at)
@@ -282,8 +284,10 @@ def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_approval_is_sent_with_a_message_for_the_model(opens: Opens) -> None:
-    at = opens(
+def test_an_approval_is_sent_with_a_message_for_the_model(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
     ready(at)
@@ -297,8 +301,8 @@ def test_an_approval_is_sent_with_a_message_for_the_model(opens: Opens) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_is_sent_back_with_feedback(opens: Opens) -> None:
-    at = opens(PLAN, PLAN, flags=("--permission-mode", "plan"))
+def test_a_plan_is_sent_back_with_feedback(open_terminal: OpenTerminal) -> None:
+    at = open_terminal(PLAN, PLAN, flags=("--permission-mode", "plan"))
     ready(at)
     at.type("plan it" + ENTER)
     at.choose("feedback")
@@ -310,8 +314,10 @@ def test_a_plan_is_sent_back_with_feedback(opens: Opens) -> None:
 
 
 @pytest.mark.slow
-def test_a_message_is_edited_in_the_full_screen_without_an_editor(opens: Opens) -> None:
-    at = opens({"text": "An answer."}, EDITOR="", VISUAL="")
+def test_a_message_is_edited_in_the_full_screen_without_an_editor(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal({"text": "An answer."}, EDITOR="", VISUAL="")
     ready(at)
     at.type("first words" + ENTER)
     at.until("An answer.")
@@ -322,8 +328,10 @@ def test_a_message_is_edited_in_the_full_screen_without_an_editor(opens: Opens) 
 
 
 @pytest.mark.slow
-def test_agent_model_and_theme_are_picked_from_lists(opens: Opens, tmp_path: Path) -> None:
-    at = opens(
+def test_agent_model_and_theme_are_picked_from_lists(
+    open_terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    at = open_terminal(
         {"text": "An answer."}, ANTHROPIC_API_KEY="sk-ant-none", COLORTERM="truecolor"
     )
     ready(at)
@@ -365,15 +373,17 @@ def _until(terminal: Terminal, holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_is_picked_from_the_list_with_its_preview(opens: Opens) -> None:
+def test_a_session_is_picked_from_the_list_with_its_preview(
+    open_terminal: OpenTerminal,
+) -> None:
     for text, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
-        at = opens({"text": answer})
+        at = open_terminal({"text": answer})
         ready(at)
         at.type(text + ENTER)
         at.until(answer)
         at.type("\x04")
         at.end()
-    at = opens({"text": "More."}, size=(30, 90))
+    at = open_terminal({"text": "More."}, size=(30, 90))
     ready(at)
     at.type("/resume" + ENTER)
     at.until("Other words.")  # the preview of the newest
@@ -385,14 +395,16 @@ def test_a_session_is_picked_from_the_list_with_its_preview(opens: Opens) -> Non
 
 
 @pytest.mark.slow
-def test_a_session_is_found_by_its_messages_and_chosen_by_number(opens: Opens) -> None:
-    first = opens({"text": "The quick answer."})
+def test_a_session_is_found_by_its_messages_and_chosen_by_number(
+    open_terminal: OpenTerminal,
+) -> None:
+    first = open_terminal({"text": "The quick answer."})
     ready(first)
     first.type("hello there" + ENTER)
     first.until("The quick answer.")
     first.type("\x04")
     first.end()
-    at = opens({"text": "More."})
+    at = open_terminal({"text": "More."})
     ready(at)
     at.type("/search quick" + ENTER)
     at.until("number")
@@ -401,8 +413,10 @@ def test_a_session_is_found_by_its_messages_and_chosen_by_number(opens: Opens) -
 
 
 @pytest.mark.slow
-def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Path) -> None:
-    at = opens(
+def test_a_fork_and_a_rewind_are_confirmed_and_shown(
+    open_terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    at = open_terminal(
         EDIT, CHANGE, DONE, {"text": "Later."}, flags=("--permission-mode", "accept-edits")
     )
     ready(at)
@@ -430,9 +444,9 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_rewind_asks_about_files_that_another_program_changed(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = opens(EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits"))
+    at = open_terminal(EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits"))
     ready(at)
     at.type("say hello" + ENTER)
     at.until("30 in")
@@ -449,9 +463,9 @@ def test_a_rewind_asks_about_files_that_another_program_changed(
 
 @pytest.mark.slow
 def test_an_export_is_written_to_the_file_that_the_user_names(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = opens({"text": "An answer."})
+    at = open_terminal({"text": "An answer."})
     ready(at)
     at.type("hello" + ENTER)
     at.until("An answer.")
@@ -467,13 +481,13 @@ def test_an_export_is_written_to_the_file_that_the_user_names(
 
 @pytest.mark.slow
 def test_settings_of_an_untrusted_directory_are_ignored(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     (other / ".refold").mkdir(parents=True)
     rules = '[permissions]\nallow = ["write_file"]\n'
     (other / ".refold" / "config.toml").write_text(rules, encoding="utf-8")
-    at = opens({"text": "An answer."})
+    at = open_terminal({"text": "An answer."})
     ready(at)
     at.type(f"/cd {other}" + ENTER)
     at.until("y/n")
@@ -484,9 +498,9 @@ def test_settings_of_an_untrusted_directory_are_ignored(
 
 @pytest.mark.slow
 def test_a_command_that_switches_sessions_waits_for_the_end_of_the_turn(
-    opens: Opens,
+    open_terminal: OpenTerminal,
 ) -> None:
-    at = opens({"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."})
+    at = open_terminal({"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."})
     ready(at)
     at.type("talk" + ENTER)
     at.until("word word")

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
-from tests.tui.conftest import HELLO, PROGRAM, Opens, png
+from tests.tui.conftest import HELLO, PROGRAM, OpenTerminal, png
 from tests.tui.screen_images import NBSP, STORIES, take_image
 
 pytestmark = pytest.mark.slow
@@ -50,8 +50,10 @@ def ready(terminal: Terminal) -> None:
     terminal.until("? keys")
 
 
-def test_an_edit_is_approved_in_the_full_screen(opens: Opens, tmp_path: Path) -> None:
-    at = opens(EDIT, CHANGE, DONE)
+def test_an_edit_is_approved_in_the_full_screen(
+    open_terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    at = open_terminal(EDIT, CHANGE, DONE)
     ready(at)
     at.type("say hello" + ENTER)
     at.until("Edit hello.py?")
@@ -66,8 +68,10 @@ def test_an_edit_is_approved_in_the_full_screen(opens: Opens, tmp_path: Path) ->
     assert "To resume: refold -c" in at.text
 
 
-def test_a_refusal_with_its_reason_reaches_the_model(opens: Opens, tmp_path: Path) -> None:
-    at = opens(EDIT, CHANGE, {"text": "Then I leave it."})
+def test_a_refusal_with_its_reason_reaches_the_model(
+    open_terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    at = open_terminal(EDIT, CHANGE, {"text": "Then I leave it."})
     ready(at)
     at.type("say hello" + ENTER)
     at.until("Edit hello.py?")
@@ -80,8 +84,8 @@ def test_a_refusal_with_its_reason_reaches_the_model(opens: Opens, tmp_path: Pat
     assert (tmp_path / "work" / "hello.py").read_text() == HELLO
 
 
-def test_a_plan_is_approved_and_a_question_is_answered(opens: Opens) -> None:
-    at = opens(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
+def test_a_plan_is_approved_and_a_question_is_answered(open_terminal: OpenTerminal) -> None:
+    at = open_terminal(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
     ready(at)
     at.type("plan it" + ENTER)
     at.until("Greet better")
@@ -92,8 +96,10 @@ def test_a_plan_is_approved_and_a_question_is_answered(opens: Opens) -> None:
     at.until("Now hello.py says hello.")
 
 
-def test_esc_stops_a_turn_and_the_next_message_is_answered(opens: Opens) -> None:
-    at = opens({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
+def test_esc_stops_a_turn_and_the_next_message_is_answered(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
     ready(at)
     at.type("talk" + ENTER)
     at.until("word word word")
@@ -104,9 +110,9 @@ def test_esc_stops_a_turn_and_the_next_message_is_answered(opens: Opens) -> None
 
 
 def test_messages_typed_during_a_turn_are_shown_as_queued_until_delivered(
-    opens: Opens,
+    open_terminal: OpenTerminal,
 ) -> None:
-    at = opens({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
+    at = open_terminal({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
     ready(at)
     at.type("talk" + ENTER)
     at.until("word")
@@ -115,14 +121,16 @@ def test_messages_typed_during_a_turn_are_shown_as_queued_until_delivered(
     at.until("Second turn.")
 
 
-def test_panels_search_and_the_command_palette_open_by_their_keys(opens: Opens) -> None:
+def test_panels_search_and_the_command_palette_open_by_their_keys(
+    open_terminal: OpenTerminal,
+) -> None:
     todos = {
         "text": "Needle in here.",
         "calls": [{"tool": "todo_write", "arguments": {"todos": [
             {"subject": "Mend the door", "status": "in_progress"},
         ]}}],
     }  # fmt: skip
-    at = opens(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
+    at = open_terminal(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
     ready(at)
     at.type("go" + ENTER)
     at.until("line 59")
@@ -142,8 +150,10 @@ def test_panels_search_and_the_command_palette_open_by_their_keys(opens: Opens) 
     at.until("› /context")
 
 
-def test_a_draft_is_stored_with_its_session_and_restored_on_return(opens: Opens) -> None:
-    at = opens({"text": "Here I am."}, {"text": "Again."})
+def test_a_draft_is_stored_with_its_session_and_restored_on_return(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal({"text": "Here I am."}, {"text": "Again."})
     ready(at)
     at.type("hello" + ENTER)
     at.until("Here I am.")
@@ -162,7 +172,7 @@ def test_a_draft_is_stored_with_its_session_and_restored_on_return(opens: Opens)
 
 
 def test_panels_show_the_task_board_and_the_output_of_a_background_command(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     log = tmp_path / "work" / "log"
     log.write_text("it begins\n")
@@ -172,7 +182,7 @@ def test_panels_show_the_task_board_and_the_output_of_a_background_command(
             {"tool": "background_run", "arguments": {"command": "tail -f log"}},
         ]
     }
-    at = opens(work, {"text": "It runs."}, flags=("--allow", "background_run"))
+    at = open_terminal(work, {"text": "It runs."}, flags=("--allow", "background_run"))
     ready(at)
     at.type("go" + ENTER)
     at.until("It runs.")
@@ -196,9 +206,9 @@ def test_panels_show_the_task_board_and_the_output_of_a_background_command(
 
 
 def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
-    opens: Opens,
+    open_terminal: OpenTerminal,
 ) -> None:
-    at = opens({"text": "I see."})
+    at = open_terminal({"text": "I see."})
     ready(at)
     at.type("!seq 40; read word; echo two; exit 3" + ENTER)
     at.until("    40")
@@ -223,9 +233,9 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     ["stty -echo; read x; stty echo", r"printf '\e[?1049h'; read x; printf '\e[?1049l'"],
 )
 def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
-    opens: Opens, command: str
+    open_terminal: OpenTerminal, command: str
 ) -> None:
-    at = opens()
+    at = open_terminal()
     ready(at)
     at.type(f"!seq 40; {command}; echo got $x{ENTER}")
     at.until_gone("? keys")  # the numbers have scrolled it away
@@ -236,8 +246,8 @@ def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
     assert "› secret" not in at.text
 
 
-def test_a_shell_command_is_stopped_by_esc(opens: Opens) -> None:
-    at = opens()
+def test_a_shell_command_is_stopped_by_esc(open_terminal: OpenTerminal) -> None:
+    at = open_terminal()
     ready(at)
     at.type("!echo begun; sleep 60" + ENTER)
     at.until("└ begun")
@@ -247,9 +257,9 @@ def test_a_shell_command_is_stopped_by_esc(opens: Opens) -> None:
 
 
 def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
-    opens: Opens,
+    open_terminal: OpenTerminal,
 ) -> None:
-    at = opens({"text": "Hello."})
+    at = open_terminal({"text": "Hello."})
     ready(at)
     at.type("/permissions" + ENTER)
     at.until("+ add a rule")
@@ -285,16 +295,16 @@ SLEEP = {"calls": [{"tool": "bash", "arguments": {"command": "sleep 60"}}]}
 
 
 def resume_after_kill(
-    opens: Opens, call: dict[str, object], running: str, mode: str
+    open_terminal: OpenTerminal, call: dict[str, object], running: str, mode: str
 ) -> Terminal:
     """The screen of a session whose process was killed while `running` was shown."""
-    at = opens(call, flags=("--permission-mode", mode))
+    at = open_terminal(call, flags=("--permission-mode", mode))
     ready(at)
     at.type("go" + ENTER)
     at.until(running)
     at.child.kill(signal.SIGKILL)
     at.child.wait()
-    return opens({"text": "Resumed and done."}, flags=("-c",))
+    return open_terminal({"text": "Resumed and done."}, flags=("-c",))
 
 
 @pytest.mark.parametrize(
@@ -307,9 +317,9 @@ def resume_after_kill(
     ids=["stopped", "continued", "message"],
 )
 def test_a_turn_that_was_cut_off_is_named_and_can_be_stopped_or_continued(
-    opens: Opens, typed: str, end: str
+    open_terminal: OpenTerminal, typed: str, end: str
 ) -> None:
-    again = resume_after_kill(opens, SLEEP, "running", "bypass")
+    again = resume_after_kill(open_terminal, SLEEP, "running", "bypass")
     again.until("was running; it may or may not have taken effect")
     again.until("this turn was cut off")
     again.until("/continue continues it")
@@ -319,10 +329,10 @@ def test_a_turn_that_was_cut_off_is_named_and_can_be_stopped_or_continued(
 
 
 def test_a_turn_that_was_cut_off_at_a_question_continues_after_the_answer(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch made"}}]}
-    again = resume_after_kill(opens, touch, "May bash run this?", "default")
+    again = resume_after_kill(open_terminal, touch, "May bash run this?", "default")
     again.until("May bash run this?")
     again.answer("y")
     again.until("Resumed and done.")
@@ -330,15 +340,17 @@ def test_a_turn_that_was_cut_off_at_a_question_continues_after_the_answer(
     assert (tmp_path / "work" / "made").exists()
 
 
-def test_a_session_is_resumed_with_its_earlier_messages(opens: Opens) -> None:
-    at = opens({"text": "The first answer."})
+def test_a_session_is_resumed_with_its_earlier_messages(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal({"text": "The first answer."})
     ready(at)
     at.type("hello there" + ENTER)
     at.until("The first answer.")
     at.type("\x04")
     at.end()
 
-    again = opens({"text": "The second answer."}, flags=("-c",))
+    again = open_terminal({"text": "The second answer."}, flags=("-c",))
 
     again.until("The first answer.")
     again.until("› hello there")
@@ -346,8 +358,10 @@ def test_a_session_is_resumed_with_its_earlier_messages(opens: Opens) -> None:
     again.until("The second answer.")
 
 
-def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(opens: Opens) -> None:
-    at = opens({"text": "word " * 25, "pause": 0.03})
+def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(
+    open_terminal: OpenTerminal,
+) -> None:
+    at = open_terminal({"text": "word " * 25, "pause": 0.03})
     ready(at)
     at.type("talk" + ENTER)
     at.until("word word")
@@ -360,14 +374,14 @@ def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(opens: Ope
     assert at.rows[-1].startswith(" script")
 
 
-def test_terminal_modes_are_restored_after_leaving(opens: Opens) -> None:
-    first = opens({"text": "x"})
+def test_terminal_modes_are_restored_after_leaving(open_terminal: OpenTerminal) -> None:
+    first = open_terminal({"text": "x"})
     ready(first)
     before = _modes(first)
     os.kill(first.child.pid, signal.SIGKILL)
     first.child.wait()
 
-    second = opens({"text": "x"})
+    second = open_terminal({"text": "x"})
     ready(second)
     second.type(CTRL_C)
     second.until("again to leave")
@@ -420,10 +434,10 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
 
 
 def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "work" / "plan.png").write_bytes(png(40, 40))
-    at = opens({"text": "I see it."}, TERM="xterm-kitty")
+    at = open_terminal({"text": "I see it."}, TERM="xterm-kitty")
     ready(at)
 
     at.type("look at @plan.png")
@@ -445,9 +459,9 @@ def _modes(terminal: Terminal) -> int:
 
 @pytest.mark.parametrize("term", ["vt100", "dumb", ""])
 def test_a_terminal_without_full_screen_support_is_refused_with_a_hint(
-    opens: Opens, term: str
+    open_terminal: OpenTerminal, term: str
 ) -> None:
-    at = opens({"text": "x"}, TERM=term)
+    at = open_terminal({"text": "x"}, TERM=term)
 
     assert at.end() == 1
     assert "use refold --display plain" in " ".join(at.text.split())
@@ -456,15 +470,17 @@ def test_a_terminal_without_full_screen_support_is_refused_with_a_hint(
 @pytest.mark.parametrize(
     "term", ["xterm", "screen-256color", "tmux-256color", "linux", "xterm-kitty"]
 )
-def test_the_full_screen_works_in_common_terminals(opens: Opens, term: str) -> None:
-    at = opens({"text": "An answer."}, TERM=term)
+def test_the_full_screen_works_in_common_terminals(
+    open_terminal: OpenTerminal, term: str
+) -> None:
+    at = open_terminal({"text": "An answer."}, TERM=term)
     ready(at)
     at.type("hi" + ENTER)
     at.until("An answer.")
 
 
 def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_label(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     desktop = tmp_path / "desktop"
     desktop.mkdir(mode=0o755)
@@ -472,7 +488,9 @@ def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_la
     (tmp_path / "copied.png").write_bytes(png(8, 8))
     program.write_text(f"#!/bin/sh\ncat '{tmp_path}/copied.png'\n")
     program.chmod(0o755)
-    at = opens({"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
+    at = open_terminal(
+        {"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0"
+    )
     ready(at)
     at.type("look at " + CTRL_V)
     at.until("› look at [image 1]")
@@ -493,9 +511,9 @@ def _editor(tmp_path: Path, appends: str) -> str:
 
 
 def test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = opens(
+    at = open_terminal(
         PLAN, DONE, flags=("--permission-mode", "plan"), EDITOR=_editor(tmp_path, " twice")
     )
     ready(at)
@@ -509,9 +527,9 @@ def test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal(
 
 
 def test_a_message_is_edited_in_an_editor_that_gets_the_whole_terminal(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = opens({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
+    at = open_terminal({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
     ready(at)
     at.type("first words" + ENTER)
     at.until("An answer.")
@@ -522,14 +540,14 @@ def test_a_message_is_edited_in_an_editor_that_gets_the_whole_terminal(
 
 
 def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
-    opens: Opens, tmp_path: Path
+    open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    first = opens({"text": "The first answer."}, {"text": "The second answer."})
+    first = open_terminal({"text": "The first answer."}, {"text": "The second answer."})
     ready(first)
     first.type("hello there" + ENTER)
     first.until("The first answer.")
 
-    second = opens(script=False, flags=("--attach", "last"))
+    second = open_terminal(script=False, flags=("--attach", "last"))
     second.until("The first answer.")
     second.type("from the other one" + ENTER)
     second.until("The second answer.")
@@ -543,11 +561,11 @@ def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
 
 
 def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
-    opens: Opens,
+    open_terminal: OpenTerminal,
 ) -> None:
     """At most 10,000 bytes a second, as over a poor connection."""
     words = "".join(f"word{n} " for n in range(600))
-    at = opens({"text": words, "pause": 0.002})
+    at = open_terminal({"text": words, "pause": 0.002})
     ready(at)
     at.type("talk" + ENTER)
     began = time.monotonic()

@@ -36,7 +36,7 @@ from refold.values.usage import Spent, Usage
 HOSTILE = "\x1b]0;owned\x07 look\n\u202egnp.exe \u200b\x9b2J"
 
 
-def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes:
+def write_journal(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes:
     """Write a journal of these events, a second apart. Gives its bytes."""
     head, data, turn = Head(), b"", 0
     for event in events:
@@ -124,7 +124,7 @@ def child(name: str, task: str = "find it", agent: str = "explore") -> ChildBorn
 
 def family(path: Path) -> Path:
     """A root that is done, with a child that has one of its own, and one that asked leaves."""
-    plant(path, [
+    write_journal(path, [
         *start_events("find the bug"),
         ModelAsked(),
         answer("I send two.", ("call-0", "task", '{"prompt": "find it"}')),
@@ -143,7 +143,7 @@ def family(path: Path) -> Path:
         TurnEnded("answered"),
     ])  # fmt: skip
     one = path / "children/child-1"
-    plant(one, [
+    write_journal(one, [
         *start_events("find it", "explore"),
         child("child-1", "find it deeper"),
         ChildEnded("child-1", "failed", "failed", "", "no model"),
@@ -151,10 +151,10 @@ def family(path: Path) -> Path:
         answer("Found."),
         TurnEnded("answered"),
     ], began=120)  # fmt: skip
-    plant(one / "children/child-1", [
+    write_journal(one / "children/child-1", [
         *start_events("find it deeper", "explore"), ModelAsked(), answer("Deep."), TurnEnded("failed", "no model"),
     ], began=125)  # fmt: skip
-    plant(path / "children/child-2", with_leaves(4, failed=(3,)), began=130)
+    write_journal(path / "children/child-2", with_leaves(4, failed=(3,)), began=130)
     return path
 
 

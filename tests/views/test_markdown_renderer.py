@@ -174,7 +174,7 @@ def test_inline_markdown_is_styled_by_its_kind(said: str, pieces: list[Piece]) -
 def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
     text = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
 
-    result = render(text, 8, styled=False, signs=False)
+    result = render(text, 8, styled=False, symbols=False)
 
     assert (
         result

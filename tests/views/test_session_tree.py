@@ -48,9 +48,9 @@ from tests.views.planted import (
     child,
     family,
     hold,
-    plant,
     start_events,
     with_leaves,
+    write_journal,
 )
 
 ID = "20260101-000000-abcd"
@@ -85,7 +85,7 @@ def test_a_session_tree_shows_nested_subagents_below_their_parents(tmp_path: Pat
 
 
 def test_leaf_calls_are_listed_one_by_one_if_requested(tmp_path: Path) -> None:
-    plant(tmp_path, with_leaves(2, failed=(2,)))
+    write_journal(tmp_path, with_leaves(2, failed=(2,)))
 
     lines = tree_lines(row(tmp_path), 60, every_leaf=True, symbols=False)
 
@@ -130,7 +130,7 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
     tmp_path: Path, events: Sequence[Event], held: bool, said: str
 ) -> None:
     if events:
-        plant(tmp_path, events)
+        write_journal(tmp_path, events)
     if held:
         hold(tmp_path)
 
@@ -150,7 +150,7 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
 def test_session_tree_shows_the_activity_of_running_agents(
     tmp_path: Path, events: Sequence[Event], said: str
 ) -> None:
-    plant(tmp_path, [*start_events(), *events])
+    write_journal(tmp_path, [*start_events(), *events])
     hold(tmp_path)
 
     result = row(tmp_path, now=110.0)
@@ -216,7 +216,7 @@ def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
     tmp_path: Path,
 ) -> None:
     used = Spent(Usage(50), 0.75, 1)
-    plant(tmp_path, [
+    write_journal(tmp_path, [
         *start_events(), child("child-1"), ChildEnded("child-1", "final", "done", "42", spent=used),
         child("child-2"), TurnEnded("answered"),
     ])  # fmt: skip
@@ -229,7 +229,7 @@ def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
 
 
 def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> None:
-    plant(tmp_path, [
+    write_journal(tmp_path, [
         *start_events(HOSTILE, HOSTILE), ModelAsked(), answer(HOSTILE, ("call-0", HOSTILE, "{}")),
         ChildBorn("child-1", "call-0", HOSTILE, HOSTILE),
         Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE),
@@ -238,7 +238,7 @@ def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> No
         ModelAsked(), ModelFailed(HOSTILE, HOSTILE),
         TurnEnded("failed", HOSTILE),
     ])  # fmt: skip
-    plant(tmp_path / "children/child-1", [*start_events(HOSTILE), ModelAsked()])
+    write_journal(tmp_path / "children/child-1", [*start_events(HOSTILE), ModelAsked()])
     hold(tmp_path / "children/child-1")
 
     root = row(tmp_path)
@@ -261,7 +261,7 @@ def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
     tmp_path: Path,
 ) -> None:
     call = ToolCall("x", "bash", msgspec.Raw(b"{}"))
-    plant(tmp_path, [*start_events(), ChildAsked("x", HOSTILE, "explore", call)])
+    write_journal(tmp_path, [*start_events(), ChildAsked("x", HOSTILE, "explore", call)])
     hold(tmp_path)
 
     text = plain_text(tree_lines(row(tmp_path), 400))
@@ -291,7 +291,7 @@ def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
 
 
 def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
-    plant(
+    write_journal(
         tmp_path,
         [
             *start_events(),
@@ -301,7 +301,7 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
             TurnEnded("answered"),
         ],
     )
-    plant(tmp_path / "children/child-1", with_leaves(2, failed=(2,)), began=105.0)
+    write_journal(tmp_path / "children/child-1", with_leaves(2, failed=(2,)), began=105.0)
 
     result = timeline(read(tmp_path), 1000.0, words)
 
@@ -339,8 +339,8 @@ def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
     tmp_path: Path,
 ) -> None:
     names = [f"child-{n}" for n in range(1, 51)]
-    plant(tmp_path, [*start_events(), *map(child, names), TurnEnded("answered")])
-    whole = plant(tmp_path / "children/child-1", with_leaves(20))
+    write_journal(tmp_path, [*start_events(), *map(child, names), TurnEnded("answered")])
+    whole = write_journal(tmp_path / "children/child-1", with_leaves(20))
     for name in names[1:]:
         (tmp_path / "children" / name).mkdir()
         (tmp_path / "children" / name / "events.jsonl").write_bytes(whole)

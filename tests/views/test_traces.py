@@ -31,7 +31,7 @@ from refold.views.activity import activity_of
 from refold.views.metrics import Metrics
 from refold.views.traces import TraceSpan, traces
 from tests.tui.sessions import Story, stories
-from tests.views.planted import answer, family, hold, plant, start_events
+from tests.views.planted import answer, family, hold, start_events, write_journal
 
 ID = "20260101-000000-abcd"
 SECRET = "the words of nobody else"
@@ -229,8 +229,10 @@ def test_a_running_turn_and_its_subagents_are_left_out_of_the_trace(
 ) -> None:
     first = [*start_events(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     again = [Said("more"), TurnStarted(9), ModelAsked(), answer("", ("c", "task", "{}"))]
-    plant(tmp_path, [*first, *again, Started("c"), ChildBorn("child-1", "c", "main", "do")])
-    plant(tmp_path / "children/child-1", first)
+    write_journal(
+        tmp_path, [*first, *again, Started("c"), ChildBorn("child-1", "c", "main", "do")]
+    )
+    write_journal(tmp_path / "children/child-1", first)
     hold(tmp_path)
 
     found = tuple(traces(tree(tmp_path, ID)))

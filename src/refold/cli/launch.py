@@ -135,7 +135,7 @@ def launch_at(
     paths: Paths,
     directory: Path,
     roots: Sequence[Path],
-    conversation: "NewConversation",
+    draft: "NewConversation",
 ) -> Launch:
     """A start for a page or an editor in a directory, with its settings and what the
     conversation begins with.
@@ -143,24 +143,22 @@ def launch_at(
     from refold.client.host import EditorConversation
 
     flags: dict[str, object] = {
-        "preset": conversation.preset or None,
-        "log_requests": conversation.log_requests or None,
+        "preset": draft.preset or None,
+        "log_requests": draft.log_requests or None,
     }
-    loaded = load_folder_settings(
-        directory, paths, os.environ, flags, trust=conversation.trust
-    )
+    loaded = load_folder_settings(directory, paths, os.environ, flags, trust=draft.trust)
     options = replace(
         options_at(loaded, directory, args.script),
         more_roots=tuple(roots),
-        model=conversation.model or args.model,
-        trust=conversation.trust,
-        more_system=conversation.system_prompt,
+        model=draft.model or args.model,
+        trust=draft.trust,
+        more_system=draft.system_prompt,
     )
-    if isinstance(conversation, EditorConversation):
-        more = map(Path, conversation.roots)
+    if isinstance(draft, EditorConversation):
+        more = map(Path, draft.roots)
         options = replace(
             options, more_roots=tuple(dict.fromkeys((*roots, *more))),
-            mcp_servers=conversation.mcp_servers, editor=conversation.editor,
+            mcp_servers=draft.mcp_servers, editor=draft.editor,
         )  # fmt: skip
     app = App(loaded.settings, paths, os.environ, options)
     return Launch(app, flags, commands=command_names, notes=True)

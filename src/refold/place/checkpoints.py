@@ -234,18 +234,16 @@ class Checkpoints:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _start_thread(self, function: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
-        """Run `function` in a thread."""
+    def _start_thread(self, run: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
+        """Run `run` in a thread."""
         look = SnapshotTask(self._count, self._clock())
-        threading.Thread(target=self._run, args=(look, function), daemon=True).start()
+        threading.Thread(target=self._run, args=(look, run), daemon=True).start()
         return look
 
-    def _run(
-        self, look: "SnapshotTask", function: "Callable[[SnapshotTask], None]"
-    ) -> None:
+    def _run(self, look: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
         try:
             with self._scanning:
-                function(look)
+                run(look)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
             look.error = error

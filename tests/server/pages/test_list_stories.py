@@ -8,7 +8,7 @@ import pytest
 
 from refold.config.paths import paths
 from refold.journal.home import JournalDirectory
-from tests.journal.shelves import put, talk
+from tests.journal.shelves import conversation_events, put
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import (
     BOTH,
@@ -90,7 +90,7 @@ def test_older_conversations_load_while_the_list_is_scrolled(
         put(
             sessions,
             f"s{number}",
-            *talk(f"Question {number} of many"),
+            *conversation_events(f"Question {number} of many"),
             changed=1e9 + number,
         )
     page = pages.open(serve(), path)
@@ -110,7 +110,12 @@ def test_conversations_are_grouped_by_day_and_by_folder(
     serve: Serve, pages: Watched
 ) -> None:
     sessions = JournalDirectory(paths(os.environ).data / "sessions")
-    put(sessions, "old", *talk("An old one", directory="/home/ada/garden"), changed=1e9)
+    put(
+        sessions,
+        "old",
+        *conversation_events("An old one", directory="/home/ada/garden"),
+        changed=1e9,
+    )
     page = pages.open(serve({"text": "Hello."}))
     send(page, "A new one")
     answer(page, "Hello.")
