@@ -123,6 +123,24 @@ def test_no_sheet_covers_the_conversation_of_a_window_that_becomes_small(
 
 
 @BOTH
+def test_a_list_that_is_typed_into_stays_when_the_window_becomes_small(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(
+        serve({"text": "Hello."}), path, viewport={"width": 1440, "height": 900}
+    )
+    search = page.locator("#list input[type=search]")
+    search.click()
+
+    page.set_viewport_size({"width": 360, "height": 640})
+    until(page, "() => innerWidth === 360")
+    page.keyboard.type("pick")
+
+    assert search.input_value() == "pick"
+    assert search.is_visible()
+
+
+@BOTH
 def test_answers_of_a_request_are_in_sight_at_200_percent(
     serve: Serve, pages: Watched, path: str
 ) -> None:

@@ -70,6 +70,26 @@ def texts(page: Any, selector: str) -> list[str]:
 
 
 @BOTH
+def test_generated_files_are_one_line_until_they_are_asked_for(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(*CHANGE)
+    page = pages.open(server, path)
+    change_files(server, page, path)
+    for name in ("src/__pycache__/a.pyc", "node_modules/x/index.js", "node_modules/y.js"):
+        (server.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (server.workspace / name).write_text("made\n")
+    dialog = review(page)
+    before = texts(dialog, ".review-path")
+
+    button(dialog, "Show 3 generated files in __pycache__, node_modules").click()
+
+    until(page, "() => document.querySelectorAll('.review-section').length === 5")
+    assert sorted(before) == ["src/app/a.py", "src/app/sub/b.py"]
+    assert problems(page) == []
+
+
+@BOTH
 def test_comments_on_changed_lines_become_the_next_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:

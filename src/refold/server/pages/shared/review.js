@@ -16,6 +16,7 @@ const MAX_ROWS = 1500; // of one file, before it is asked for more
 const MAX_POINTS = 20; // messages to choose from
 const BATCH = 20; // files whose lines are read at once
 const NARROW = "(max-width: 899px)";
+const GENERATED = new Set(["__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".gradle", ".next", ".terraform"]); // names of folders
 const KINDS = { created: "A", changed: "M", deleted: "D" };
 
 export class Review {
@@ -31,6 +32,7 @@ export class Review {
     const { t } = this;
     this.id = this.page.conversation.id;
     this.comments = new Comments(this.id);
+    this.showsGenerated = false;
     this.since = h("select", { on: { change: () => this.read() } }, h("option", { value: "event 1" }, t.start));
     const side = h("button", {
       type: "button", class: "button", "aria-pressed": String(localStorage.getItem(VIEW_KEY) === "split"),
@@ -123,17 +125,30 @@ export class Review {
 
   draw() {
     if (!this.files) return;
-    const { t, files } = this;
+    const { t } = this;
+    const folded = this.showsGenerated ? [] : this.files.filter(({ path }) => generatedFolder(path));
+    const files = folded.length ? this.files.filter(({ path }) => !generatedFolder(path)) : this.files;
     const drawn = files.slice(0, MAX_FILES);
     const total = (name) => files.reduce((sum, file) => sum + (file[name] ?? 0), 0);
     fill(this.sum, files.length ? [t.count(files.length), " ", counts(total("added"), total("removed"))] : null);
     this.near.disconnect();
     this.sections = new Map(drawn.map((file) => [file.path, this.section(file)]));
     const gone = this.comments.all().filter((comment) => !this.sections.has(comment.path));
-    fill(this.list, files.length ? null : h("p", { class: "empty" }, t.none), gone.map((comment) => this.note(comment, true)),
-      [...this.sections.values()], files.length > drawn.length ? h("p", { class: "empty" }, t.notDrawn(files.length - drawn.length)) : null);
+    fill(this.list, this.files.length ? null : h("p", { class: "empty" }, t.none), gone.map((comment) => this.note(comment, true)),
+      [...this.sections.values()], files.length > drawn.length ? h("p", { class: "empty" }, t.notDrawn(files.length - drawn.length)) : null,
+      folded.length ? this.generated(folded) : null);
     fill(this.tree, files.length ? this.branch(nested(drawn)) : null);
     for (const section of this.sections.values()) this.near.observe(section);
+  }
+
+  /** One line for the files that programs made, which hardly anybody reviews. */
+  generated(files) {
+    const names = [...new Set(files.map(({ path }) => generatedFolder(path)))].sort();
+    return h("button", { type: "button", class: "button quiet review-generated", on: { click: () => {
+      this.showsGenerated = true;
+      this.draw();
+      this.list.focus();
+    } } }, this.t.generated(files.length, names.join(", ")));
   }
 
   branch({ folders, files }) {
@@ -313,6 +328,9 @@ function counts(added, removed) {
   if (added === null || added === undefined) return null;
   return h("span", { class: "review-counts" }, h("span", { class: "plus" }, `+${added}`), " ", h("span", { class: "minus" }, `−${removed}`));
 }
+
+/** The folder of generated files that this file is in, or "". Pure. */
+const generatedFolder = (path) => path.split("/").slice(0, -1).find((name) => GENERATED.has(name)) ?? "";
 
 function excerpt(text) {
   const line = onOneLine((text ?? "").replace(/\s+/g, " ").trim());

@@ -28,6 +28,7 @@ const SAY_EVERY = 400; // milliseconds between two announcements
 const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
 const FIRST = ["new", "plan", "options", "settings"]; // commands that need no conversation
 const BESIDE = { list: "(min-width: 800px)", panel: "(min-width: 1100px)" }; // in a narrower window they cover the conversation
+const TYPED = "input, textarea, select, [contenteditable]"; // what takes keys
 const EFFORTS = ["low", "medium", "high", "max"];
 const SAID = 600; // characters of an answer that a screen reader is told
 
@@ -190,25 +191,31 @@ class Page {
     this.setSide(side, open);
     const other = side === "list" ? "panel" : "list";
     if (open && !isBeside(other)) this.setSide(other, false); // one of them covers the conversation
-    if (side === "panel") {
-      if (open) return;
-      if (this.panel.contains(document.activeElement)) this.panelButton.focus();
-    } else if (open) this.list.search.focus();
-    else if (this.nav.contains(document.activeElement)) this.bar.querySelector("button").focus();
+    if (side === "list" && open) this.list.search.focus();
   }
 
   setSide(side, open) {
     if (this.app.dataset[side] === (open ? "open" : "closed")) return;
+    const focused = this.sideElement(side).contains(document.activeElement);
     this.app.dataset[side] = open ? "open" : "closed";
+    if (!open && focused) (side === "panel" ? this.panelButton : this.bar.querySelector("button")).focus();
     if (side === "list") return;
     this.panelButton.setAttribute("aria-expanded", String(open));
     if (open) this.showPanel();
   }
 
-  /** The window has become narrower or wider: what stood beside the conversation does not cover it. */
+  sideElement(side) {
+    return side === "list" ? this.nav : this.panel;
+  }
+
+  /**
+   * The window has become narrower or wider: what stood beside the conversation does not cover it, unless
+   * the user types there, whose keys would reach the page.
+   */
   resized(side, beside) {
-    if (!beside) this.sides[side] = this.app.dataset[side];
-    this.setSide(side, beside && this.sides[side] === "open");
+    if (beside) return this.setSide(side, this.sides[side] === "open");
+    this.sides[side] = this.app.dataset[side];
+    return this.setSide(side, this.sideElement(side).contains(document.activeElement) && document.activeElement.matches(TYPED));
   }
 
   // Conversations.

@@ -159,6 +159,7 @@ const common = {
     last: "Last message", split: "Side by side", refresh: "Read the changes again", changed: "The files have changed: read them again.",
     files: "Changed files", changes: "Changes", none: "Nothing has changed since then.", noText: "It has no lines to compare: it is not text, is empty, or only its mode has changed.",
     count: (count) => many(count, "file", "files"), notDrawn: (count) => `${many(count, "more file is", "more files are")} not shown.`,
+    generated: (count, names) => `Show ${many(count, "generated file", "generated files")} in ${names}`,
     more: (count) => `Show ${many(count, "more line", "more lines")}`, cut: "The rest is not shown: it is too long.",
     comment: (line) => `Line ${line}: comment`, commentOn: (line) => `Comment on line ${line}`, editComment: "Edit the comment", removeComment: "Remove the comment",
     comments: (count) => many(count, "comment", "comments"), use: "Put into the message",
