@@ -28,7 +28,7 @@ _BUILT_IN: Mapping[int, str] = {
     39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss", 47: "mm:ss.0",
 }  # fmt: skip
 _LOCAL_DATES = frozenset((*range(27, 37), *range(50, 59)))  # of East Asian versions
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""
     "(?P<quoted>[^"]*)" | \\(?P<escaped>.) | [_*].
     | \[\$(?P<currency>[^\]-]*)[^\]]*\] | \[(?P<elapsed>h+|m+|s+)\] | \[(?P<condition>[<>=][^\]]*)\] | \[[^\]]*\]
@@ -49,7 +49,7 @@ class Token(Struct, frozen=True):
     text: str
 
 
-_PERCENT = Token("text", "%")
+_PERCENT_SIGN = Token("text", "%")
 
 
 class CellFormat(Struct, frozen=True):
@@ -70,7 +70,7 @@ def cell_format(id_: int, codes: Mapping[int, str]) -> CellFormat:
             sections.append([])
         else:
             sections[-1].append(token)
-    kind: Kind = "percent" if _PERCENT in sections[0] else ""
+    kind: Kind = "percent" if _PERCENT_SIGN in sections[0] else ""
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         kind = "date"
     return CellFormat(kind, tuple(tuple(_tell_minutes(section)) for section in sections))
@@ -104,7 +104,7 @@ def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
     if format_.kind == "date":
         is_date = 0 <= number <= _MAX_DAYS
         return _date(number, section, epoch) if is_date else stored_number(text, "", epoch)
-    percent = 2 * section.count(_PERCENT)
+    percent = 2 * section.count(_PERCENT_SIGN)
     value = Decimal(f"{abs(number):.15g}").scaleb(percent)
     digits = [_digits(value, token.text) for token in section if token.kind == "digits"]
     sign = minus if re.search("[1-9]", "".join(digits)) else ""
@@ -121,7 +121,7 @@ def _number(text: str) -> float | None:
 
 
 def _tokens(code: str) -> Iterator[Token]:
-    for match in _TOKEN.finditer(code):
+    for match in _TOKEN_PATTERN.finditer(code):
         kind, text = match.lastgroup or "", match[match.lastgroup or 0]
         match kind:
             case "quoted" | "escaped" | "currency" | "literal":

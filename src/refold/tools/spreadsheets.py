@@ -40,7 +40,7 @@ _MAX_TEXT_CHARS = 10_000_000
 _MAX_PART_BYTES = 200_000_000  # of one part, unpacked
 _CHUNK_BYTES = 65_536
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
-_PLAIN = CellFormat()
+_PLAIN_FORMAT = CellFormat()
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 Attributes = Mapping[str, str]
 Event = tuple[Literal["start", "end"], str, Attributes, str]
@@ -216,7 +216,9 @@ class _Workbook:
                 return "TRUE" if text == "1" else "FALSE"
             case "n":
                 style = _whole(attributes.get("s"))
-                format_ = self._formats[style] if style < len(self._formats) else _PLAIN
+                format_ = (
+                    self._formats[style] if style < len(self._formats) else _PLAIN_FORMAT
+                )
                 if self._as_shown:
                     return shown_number(text, format_, self._epoch)
                 return stored_number(text, format_.kind, self._epoch)
