@@ -3,23 +3,28 @@
 import os
 from pathlib import Path
 
-from refold.client.elsewhere import find_directory_elsewhere
+from refold.client.elsewhere import address_named, stand_in_directory
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import current_directory, paths
 from refold.errors import BadInput
 from refold.place.elsewhere.address import is_address
 
 
-def directory_elsewhere(address: str) -> Path:
+def directory_elsewhere(text: str) -> Path:
     """Raises `BadInput` if it is not an address, and no name in the settings."""
-    named = {} if is_address(address) else _named_workspaces()
-    if (directory := find_directory_elsewhere(address, named)) is None:
-        names = f", or one of {', '.join(named)}" if named else ""
-        raise BadInput(
-            f"--workspace {address!r} is not an address: give ssh://host/dir{names}, or another "
-            "one that `refold --help all` lists; to work on this machine, change the directory"
-        )
-    return directory
+    return stand_in_directory(address_given("--workspace", text))
+
+
+def address_given(option: str, text: str) -> str:
+    """The address that `text` is or names. Raises `BadInput`."""
+    named = {} if is_address(text) else _named_workspaces()
+    if address := address_named(text, named):
+        return address
+    names = f", or one of {', '.join(named)}" if named else ""
+    raise BadInput(
+        f"{option} {text!r} is not an address: give ssh://host/dir{names}, or another "
+        "one that `refold --help all` lists; to work on this machine, change the directory"
+    )
 
 
 def _named_workspaces() -> dict[str, str]:

@@ -91,6 +91,7 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand(
         "quarantine", "quarantine", "restore or delete files moved out of a workspace"
     ),
+    Subcommand("ports", "ports", "open ports of a workspace elsewhere on this machine"),
     Subcommand(
         "place", "place", "serve the files and commands of this machine over a pipe"
     ),

@@ -21,6 +21,7 @@ from refold.place.command_starter import CommandStarter
 from refold.place.far.epoch import Claims, Epochs
 from refold.place.far.far_call import FarCall
 from refold.place.far.far_commands import run_command
+from refold.place.far.port_tunnel import PortTunnel, connect_to_port, listening_ports
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
 from refold.place.port import FileChange, FileWrite, Real, Trees
@@ -84,6 +85,8 @@ class FarWorkspace:
             "commits": self._commits,
             "commit_trees": self._commit_trees,
             "restore": self._restore,
+            "ports": self._ports,
+            "connect": self._connect,
         }
 
     def describe(self) -> dict[str, Any]:
@@ -275,6 +278,23 @@ class FarWorkspace:
         commits = self._checkpoints.commits(head or self._head_commit())
         call.send("end", commits=[(one.name, one.subject, one.at) for one in commits])
 
+    def _ports(self, call: FarCall, _raw: bytes) -> None:
+        call.send("end", ports=listening_ports())
+
+    def _connect(self, call: FarCall, _raw: bytes, port: int) -> None:
+        """Pass the bytes of one connection on, until both directions have ended."""
+        try:
+            connection = connect_to_port(port)
+        except OSError as error:
+            raise ToolFailed(f"Port {port} of the place takes no connection.") from error
+        tunnel = PortTunnel(connection, lambda raw: call.send("data", raw))
+        call.when_stopped(tunnel.close)
+        pump = Thread(target=_pass_on, args=(call, tunnel), daemon=True)
+        pump.start()
+        tunnel.run()
+        call.inputs.put(None)
+        call.send("end")
+
     def _head_commit(self) -> str:
         """The commit that is checked out; "" if it cannot be told."""
         head = self._text(".git/HEAD").strip()
@@ -338,3 +358,11 @@ def _user_name() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # in a container, any number may be the user
         return str(os.geteuid())
+
+
+def _pass_on(call: FarCall, tunnel: PortTunnel) -> None:
+    while True:
+        raw = call.inputs.get()
+        if raw is None:
+            return
+        tunnel.on_frame(raw)
