@@ -14,7 +14,7 @@ WORKERS ?= 2
 PEER_WORKERS ?= 3
 MODEL ?= local/qwen2.5-coder-1.5b
 
-.PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs wheel release clean
+.PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs site wheel release clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' Makefile | awk '{n=$$1; $$1=""; printf "  make %-12s%s\n", n, $$0}'
@@ -59,7 +59,10 @@ docs: .venv/.ready-dev  ## write the generated parts of docs/ again
 lock: ## bring uv.lock up to date with pyproject.toml
 	@scripts/setup lock
 
-wheel:  ## build the wheel in dist/; uv tool install or pipx install it
+site: .venv/.ready-site  ## build the documentation site, which refold docs serves
+	@$(BIN)/python -m scripts.site
+
+wheel: site  ## build the wheel in dist/; uv tool install or pipx install it
 	@scripts/setup wheel
 
 release:  ## prepare VERSION=X.Y.Z: set it, and collect changelog.d/ into CHANGELOG.md

@@ -168,7 +168,9 @@ def tool(tool: Tool) -> str:
     head = f"### `{tool.name}`\n\nEffect: `{tool.effect.value}`."
     if tool.subject:
         head += f" Rules match on `{tool.subject}`."
-    table = "\n".join(["| argument | type | | |", "|---|---|---|---|", *rows])
+    table = "\n".join(
+        ["| arguments | type | default | meaning |", "|---|---|---|---|", *rows]
+    )
     return f"{head}\n\n{tool.description.strip()}\n\n{table if rows else 'No arguments.'}"
 
 
@@ -199,7 +201,7 @@ def structure(module: types.ModuleType, node: ast.ClassDef) -> str:
         f"| `{ast.unparse(f.target)}` | {type_of(f)} | {value(f)} | {comment(lines, f)} |"
         for f in fields
     ]
-    table = "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows])
+    table = "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows])
     pieces = [f"### {node.name}", about, table if rows else "No fields."]
     return "\n\n".join(piece for piece in pieces if piece)
 

@@ -71,7 +71,8 @@ def section(table: Table) -> str:
         if get_origin(own[field.name]) is tuple or table_in(own[field.name]) is None
     ]
     about = inspect.cleandoc(table.kind.__doc__ or "")
-    return "\n\n".join([f"### {table.title}", about, "\n".join([*HEAD, *rows])])
+    parts = [f"### {table.title}", about, "\n".join([*HEAD, *rows]) if rows else ""]
+    return "\n\n".join(filter(None, parts))
 
 
 def hints(kind: type[Struct]) -> dict[str, Any]:

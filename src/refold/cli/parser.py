@@ -180,6 +180,13 @@ def count(text: str, kind: str = "number: 1 or more", most: int = 2**63 - 1) -> 
     return int(text)
 
 
+def listen_port(text: str) -> int:
+    """A port to listen on; 0 is a free one."""
+    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
+        raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
 def _positive_number(text: str, kind: str) -> float:
     try:
         value = float(text)

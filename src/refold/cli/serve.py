@@ -9,7 +9,7 @@ import io
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import anyio
 
 from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
+from refold.cli.parser import listen_port
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import DueSchedules, due_schedules
 from refold.client.elsewhere import AddressRights
@@ -66,7 +67,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def add_listen_flags(parser: ArgumentParser, port: int) -> None:
     """Add the options that say where a server listens, and which token it takes."""
     parser.add_argument(
-        "--port", type=_port, default=port, help=f"port (default: {port}; 0: a free one)"
+        "--port",
+        type=listen_port,
+        default=port,
+        help=f"port (default: {port}; 0: a free one)",
     )
     parser.add_argument(
         "--host",
@@ -222,12 +226,6 @@ def listen_options(
             "--plain-http"
         )
     return setup
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 65536):
-        raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
-    return int(text)
 
 
 WEB = SubcommandEntry(add_arguments, run_web)

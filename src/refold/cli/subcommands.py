@@ -109,6 +109,7 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand("man", "man", "print the manual page"),
     Subcommand("demo", "demo", "do one real task with the embedded model"),
     Subcommand("tour", "tour", "take a guided tour, without a model or a network"),
+    Subcommand("docs", "docs", "serve the documentation to your browser, offline"),
     Subcommand("learn", "learn", "take the course: build an agent yourself, offline"),
 )
 SUBCOMMANDS = {each.name: each for each in _SUBCOMMAND_ENTRIES}

@@ -1,0 +1,230 @@
+"""Build the documentation site: `src/refold/site.zip`, which `refold docs` serves.
+
+The Markdown of the repository is copied to `build/site`, with links that fit there, and Zensical
+makes HTML of it. Pages have the same names as in `docs/`; what stands elsewhere, such as
+ARCHITECTURE.md and the lessons of the course, gets a place in a section.
+
+Usage: python -m scripts.site
+"""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from refold.learn.course import lessons
+
+ROOT = Path(__file__).parents[1]
+STAGE = ROOT / "build/site"
+ARCHIVE = ROOT / "src/refold/site.zip"
+SHELVES = {
+    "start": "Start",
+    "guides": "Guides",
+    "reference": "Reference",
+    "explain": "Explain",
+}
+# Pages that are not in docs/, or get another name on the site.
+PLACES = {
+    "README.md": "start/readme.md",
+    "ARCHITECTURE.md": "explain/architecture.md",
+    "SECURITY.md": "explain/security.md",
+    "CONTRIBUTING.md": "explain/contributing.md",
+    "AGENTS.md": "explain/agents-file.md",
+    "CHANGELOG.md": "reference/changelog.md",
+    "docs/README.md": "index.md",
+    "docs/decisions/README.md": "decisions/index.md",
+    "docs/plugin-template/README.md": "guides/plugin-template.md",
+    "examples/README.md": "guides/examples.md",
+}
+OLD_NAMES = {
+    "reference/headless": "headless-reference",
+    "reference/terminal": "terminal-reference",
+    "guides/subagents": "children",
+}
+LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
+FENCES = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the same pages give the same archive
+REDIRECT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Moved</title>
+<meta http-equiv="refresh" content="0; url={target}"><link rel="canonical" href="{target}"></head>
+<body><p>This page is now at <a href="{target}">{target}</a>.</p></body></html>
+"""
+
+
+def main() -> None:
+    build(STAGE, ARCHIVE)
+    print(f"wrote {ARCHIVE.relative_to(ROOT)}: {ARCHIVE.stat().st_size / 1e6:.1f} MB")
+
+
+def build(stage: Path, archive: Path) -> None:
+    """Make the site in the folder `stage`, which is emptied before, and pack it."""
+    shutil.rmtree(stage, ignore_errors=True)
+    copy_sources(stage / "docs")
+    (stage / "mkdocs.yml").write_text(json.dumps(configuration(), indent=1), "utf-8")
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=stage, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(
+            f"{done.stdout}{done.stderr}site: zensical found faults (see above)"
+        )
+    add_redirects(stage / "site")
+    pack(stage / "site", archive)
+
+
+def copy_sources(target: Path) -> None:
+    """Write every page with the links of the site, and the files that pages link to."""
+    places = page_places()
+    files = set[Path]()
+    for source, place in places.items():
+        page = Page(source, place, places)
+        (target / place).parent.mkdir(parents=True, exist_ok=True)
+        (target / place).write_text(page.text(), encoding="utf-8")
+        files |= page.files
+    for file in files:
+        copy = target / file_place(file)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, copy)
+    shutil.copytree(ROOT / "scripts/site_assets", target / "assets", dirs_exist_ok=True)
+
+
+def page_places() -> dict[Path, str]:
+    """Every page by its file in the repository: its place on the site."""
+    result = {Path(source): place for source, place in PLACES.items()}
+    for folder in (*SHELVES, "decisions"):
+        for file in sorted((ROOT / "docs" / folder).glob("*.md")):
+            source = file.relative_to(ROOT)
+            result.setdefault(source, str(source.relative_to("docs")))
+    for file in sorted((ROOT / "src/refold/learn/course").glob("*.md")):
+        result[file.relative_to(ROOT)] = f"course/{file.name}"
+    return result
+
+
+class Page:
+    """A page of the repository, as the site has it."""
+
+    def __init__(self, source: Path, place: str, places: dict[Path, str]) -> None:
+        self.source, self._place, self._places = source, place, places
+        self.files = set[Path]()  # what it links to that is not a page
+
+    def text(self) -> str:
+        """Its Markdown with the links of the site; code is left as it is.
+
+        The search leaves out why things were decided and what has changed, which would hide how
+        things are.
+        """
+        parts = FENCES.split(read_source(self.source))
+        parts[::2] = [LINK.sub(self._link, part) for part in parts[::2]]
+        is_searched = not self._place.startswith(("decisions/", "reference/changelog"))
+        # A comment after a table would be a row of it.
+        return ("" if is_searched else NOT_SEARCHED) + "".join(parts).replace(
+            "\n<!-- end -->", "\n\n<!-- end -->"
+        )
+
+    def _link(self, match: re.Match[str]) -> str:
+        source = Path(os.path.normpath(self.source.parent / match[2]))
+        if not (ROOT / source).is_file():
+            return match[0]
+        place = self._places.get(source)
+        if place is None:
+            self.files.add(source)
+            place = file_place(source)
+        target = os.path.relpath(place, Path(self._place).parent)
+        return f"{match[1]}{target}{match[3]}"
+
+
+def read_source(source: Path) -> str:
+    """The Markdown of a page; a lesson as its readers get it, with the source that it names."""
+    slugs = {f"{lesson.slug}.md": lesson for lesson in lessons()}
+    if source.parent.name == "course":
+        return slugs[source.name].text()
+    return (ROOT / source).read_text(encoding="utf-8")
+
+
+def file_place(file: Path) -> str:
+    """Where a file that is not a page lies on the site."""
+    return str(file.relative_to("docs")) if file.is_relative_to("docs") else f"files/{file}"
+
+
+def configuration() -> dict[str, object]:
+    """The configuration of Zensical: nothing is fetched from elsewhere, and links are checked."""
+    toggles = (
+        (
+            "(prefers-color-scheme: light)",
+            "default",
+            "lucide/sun",
+            "Switch to dark colours",
+        ),
+        ("(prefers-color-scheme: dark)", "slate", "lucide/moon", "Switch to light colours"),
+    )
+    return {
+        "site_name": "refold",
+        "site_description": "An agent you can trust with your computer and look inside of.",
+        "docs_dir": "docs",
+        "nav": navigation(),
+        "theme": {
+            "font": False,
+            "features": [
+                "navigation.tabs", "navigation.prune", "navigation.top", "navigation.indexes", "navigation.footer",
+                "search.highlight", "content.code.copy",
+            ],
+            "palette": [
+                {"media": media, "scheme": scheme, "toggle": {"icon": icon, "name": name}}
+                for media, scheme, icon, name in toggles
+            ],
+        },
+        "extra_css": ["assets/site.css"],
+        "extra": {"generator": False},
+        "markdown_extensions": [
+            "attr_list", "tables", "md_in_html", "sane_lists",
+            {"toc": {"permalink": True}},
+            "pymdownx.superfences", "pymdownx.highlight", "pymdownx.inlinehilite",
+        ],
+    }  # fmt: skip
+
+
+def navigation() -> list[object]:
+    """The index as the home page, then a section for each shelf, the course and decisions."""
+    named = set(page_places().values())
+    result: list[object] = [{"Home": "index.md"}]
+    for shelf, title in SHELVES.items():
+        pages = [p for p in index_order() if p.startswith(f"{shelf}/") and p in named]
+        rest = sorted(p for p in named if p.startswith(f"{shelf}/") and p not in pages)
+        result.append({title: [*pages, *rest]})
+        if shelf == "start":
+            result.append({"Course": sorted(p for p in named if p.startswith("course/"))})
+    return [*result, {"Decisions": "decisions/index.md"}]  # which lists them
+
+
+def index_order() -> list[str]:
+    """Pages in the order in which docs/README.md names them."""
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    return list(dict.fromkeys(target for _, target, _ in LINK.findall(index)))
+
+
+def add_redirects(site: Path) -> None:
+    """Pages stood in one folder once: their old addresses lead to the new ones."""
+    for place in page_places().values():
+        shelf, _, name = place.removesuffix(".md").partition("/")
+        folder = site / OLD_NAMES.get(f"{shelf}/{name}", name)
+        if shelf in SHELVES and not folder.exists():
+            folder.mkdir()
+            target = html.escape(f"../{shelf}/{name}/")
+            (folder / "index.html").write_text(REDIRECT.format(target=target), "utf-8")
+
+
+def pack(site: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(site.rglob("*")):
+            if file.is_file():
+                entry = zipfile.ZipInfo(str(file.relative_to(site)), ZIP_DATE)
+                packed.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The site as readers get it: offline, accessible, on a phone, and with a search that finds."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from markdown_it import MarkdownIt
+
+from scripts import site
+from tests.server.pages.test_page_accessibility import problems
+from tests.site.conftest import Site
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
+QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
+SHOWN = ("", "start/course/", "guides/permissions/", "reference/journal/", "decisions/")
+FIRST_RESULTS = 10
+PATIENCE_MS = 200_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_of_the_site_pass_axe_fit_a_phone_and_ask_no_other_host(
+    built: Site, chromium: Any, scheme: str
+) -> None:
+    page = chromium.new_page(color_scheme=scheme)
+    page.set_default_timeout(PATIENCE_MS)
+    requests = list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    faults = list[tuple[str, object]]()
+
+    for path in SHOWN:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(built.address + path)
+        faults += [(path, problem) for problem in problems(page)]
+        page.set_viewport_size({"width": 360, "height": 740})
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > 360:
+            faults.append((path, f"{width} pixels wide"))
+    page.close()
+
+    assert faults == []
+    assert [url for url in requests if not url.startswith((built.address, "data:"))] == []
+    assert len(requests) > len(SHOWN)
+
+
+def test_search_of_the_site_finds_every_question_among_its_first_results(
+    built: Site, chromium: Any
+) -> None:
+    page = chromium.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(built.address)
+    page.locator(".md-search__button").click()
+    field = page.get_by_role("combobox").or_(page.get_by_placeholder("Search")).first
+    missed = dict[str, list[str]]()
+
+    for question, answer in QUESTIONS["questions"].items():
+        field.fill("")
+        page.locator("a[href*='?h=']").first.wait_for(state="detached")
+        field.fill(question)
+        page.locator("a[href*='?h=']").first.wait_for()
+        links = page.locator("a[href*='?h=']").evaluate_all("all => all.map(a => a.href)")
+        names = [urlsplit(link).path.strip("/") for link in links[:FIRST_RESULTS]]
+        if answer not in names:
+            missed[question] = names
+    page.close()
+
+    assert missed == {}
+    assert len(QUESTIONS["questions"]) == 30
+
+
+def test_pages_of_the_site_have_the_structure_that_their_markdown_has_on_github(
+    built: Site,
+) -> None:
+    """Lists, tables, headings and blocks of code: two readers of Markdown agree about them."""
+    differences = dict[str, list[str]]()
+
+    for source, place in site.page_places().items():
+        expected = MarkdownIt("commonmark").enable("table").render(
+            site.read_source(source)
+        )  # fmt: skip
+        path = re.sub(r"(^|/)index$", "", place.removesuffix(".md"))
+        html = (built.folder / path / "index.html").read_text("utf-8")
+        article = html.partition("<article")[2].partition("</article>")[0]
+        counts = [
+            f"{tag}: {len(re.findall(f'<{tag}[ >]', expected))} became {number}"
+            for tag in ("ul", "ol", "li", "table", "tr", "h1", "h2", "h3", "pre")
+            if (number := len(re.findall(f"<{tag}[ >]", article)))
+            != len(re.findall(f"<{tag}[ >]", expected))
+        ]
+        if counts:
+            differences[place] = counts
+
+    assert differences == {}
+
+
+def test_old_addresses_of_pages_lead_to_the_new_ones(built: Site) -> None:
+    for old, new in (
+        ("permissions", "guides/permissions"),
+        ("children", "guides/subagents"),
+    ):
+        text = (built.folder / old / "index.html").read_text("utf-8")
+        assert f'content="0; url=../{new}/"' in text
+        assert (built.folder / new / "index.html").is_file()

@@ -1,0 +1,68 @@
+"""The sources of the site: where a page stands there, and what becomes of its links."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import site
+
+PLACES = {
+    Path("docs/README.md"): "index.md",
+    Path("docs/guides/hooks.md"): "guides/hooks.md",
+    Path("docs/decisions/README.md"): "decisions/index.md",
+    Path("SECURITY.md"): "explain/security.md",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "target"),
+    [
+        ("docs/guides/hooks.md", "../README.md", "../index.md"),
+        ("docs/guides/hooks.md", "../../SECURITY.md#reporting", "../explain/security.md#reporting"),
+        ("docs/guides/hooks.md", "../schema/orders.json", "../schema/orders.json"),
+        ("docs/README.md", "guides/hooks.md", "guides/hooks.md"),
+        ("SECURITY.md", "docs/decisions/README.md", "../decisions/index.md"),
+        ("SECURITY.md", "examples/minimal.py", "../files/examples/minimal.py"),
+        ("SECURITY.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("SECURITY.md", "#reporting", "#reporting"),
+    ],
+)  # fmt: skip
+def test_links_of_a_page_lead_to_the_same_page_on_the_site(
+    source: str, link: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    for path in [*PLACES, Path("docs/schema/orders.json"), Path("examples/minimal.py")]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    code = f"\n```\n[a]({link})\n```\n"
+    (tmp_path / source).write_text(f"See [a]({link}).\n{code}")
+
+    place = PLACES[Path(source)]
+    page = site.Page(Path(source), place, PLACES)
+
+    assert page.text() == f"See [a]({target}).\n{code}"
+    assert page.files == {path for path in page.files if path.suffix != ".md"}
+
+
+def test_every_page_of_the_documents_has_a_place_of_its_own_on_the_site() -> None:
+    places = site.page_places()
+    documents = {
+        path.relative_to(site.ROOT)
+        for shelf in ("start", "guides", "reference", "explain", "decisions")
+        for path in (site.ROOT / "docs" / shelf).glob("*.md")
+    }
+
+    assert documents - set(places) == set()
+    assert len(set(places.values())) == len(places)
+
+
+def test_sections_name_each_page_once() -> None:
+    sections = [
+        page
+        for section in site.navigation()
+        for pages in (section.values() if isinstance(section, dict) else ())
+        for page in (pages if isinstance(pages, list) else [pages])
+    ]
+    records = {p for p in site.page_places().values() if p.startswith("decisions/0")}
+
+    assert sorted(sections) == sorted(set(site.page_places().values()) - records)
