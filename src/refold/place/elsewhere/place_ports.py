@@ -33,10 +33,12 @@ class ForwardedPort:
         self._listener = _listen(port)
         self.local: int = self._listener.getsockname()[1]
         self._tunnels = set[PortTunnel]()
+        self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         """Take no more connections, and end those that are open."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -68,6 +70,8 @@ class ForwardedPort:
             connection.close()  # the place cannot be reached
             return
         self._tunnels.add(tunnel)
+        if self._closed:  # meanwhile
+            tunnel.close()
         try:
             tunnel.run()
             call.stop()
