@@ -9,7 +9,7 @@ import mmap
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError
 
 from refold.errors import BadInput, Corrupt, WrongFormat
+from refold.journal import find_session
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
-    LAST_SESSION,
     Entry,
     Event,
     Imported,
@@ -27,7 +27,6 @@ from refold.journal.events.kinds import (
     SessionStarted,
 )
 from refold.journal.session_index import SessionWriter, StoredSession
-from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file, writer_lock
@@ -64,11 +63,9 @@ class JournalDirectory:
 
     def new_id(self, started_at: float) -> str:
         """A free id for a session that begins at `started_at`. Ids sort by time."""
-        while True:
-            tail = "".join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in os.urandom(4))
-            name = f"{strftime('%Y%m%d-%H%M%S', gmtime(started_at))}-{tail}"
-            if not (self.root / name).exists():
-                return name
+        while (self.root / (name := random_id(started_at))).exists():
+            pass
+        return name
 
     def path(self, session: str) -> Path:
         """The directory of a session; that of a subagent, "ROOT/child-1", is below its parent."""
@@ -111,44 +108,23 @@ class JournalDirectory:
                 if _has_no_user(path):
                     continue
                 if _has_message(path):
-                    return self._session(id_)
+                    return self.stored(id_)
                 silent = silent or id_
-        return self._session(silent) if silent else None
+        return self.stored(silent) if silent else None
 
     def resolve(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
     ) -> StoredSession:
-        first, *names = text.split("/")
-        if first != LAST_SESSION:
-            return self.find(text, tell)
-        if (session := self.newest_of(directory)) is None:
-            raise BadInput(
-                f"no session was started in {directory} yet: name one (refold sessions "
-                "list --all)"
-            )
-        return self._find_subagent(session, names)
+        return find_session.resolve(self, text, directory, tell)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
-        root, *names = text.split("/")
-        if root and names and re.fullmatch(CHILD_PATTERN, names[0]):
-            return self._find_subagent(self.find(root, tell), names)
-        if not text:
-            raise BadInput("an empty text names no session: give an id or its beginning")
-        if "/" not in text and text[0] != ".":
-            if exact := self._session(text):
-                return exact
-            if os.path.isdir(self.root / text):
-                raise BadInput(
-                    f"there is no readable journal in {self.root / text}: check what "
-                    "happened to it"
-                )
-        from refold.journal.catalogue.session_card import match_card
-
-        card = match_card(text, self.catalogue(tell).cards())
-        session = self._session(card.id) if card else None
-        if session is None:
-            raise BadInput(_unknown_session_text(text, list_sessions(self.root).ids))
-        return session
+        is_name = text and "/" not in text and text[0] != "."
+        if is_name and os.path.isdir(self.root / text) and not self.stored(text):
+            raise BadInput(
+                f"there is no readable journal in {self.root / text}: check what "
+                "happened to it"
+            )
+        return find_session.find(self, text, tell)
 
     def catalogue(
         self,
@@ -251,6 +227,9 @@ class JournalDirectory:
 
         return fork(self, session, up_to, now)
 
+    def importing(self) -> "nullcontext[JournalDirectory]":
+        return nullcontext(self)
+
     def check(self, session: str) -> "JournalCheck":
         from refold.journal.store.check import check
 
@@ -273,25 +252,16 @@ class JournalDirectory:
 
         delete(self.root, self.path(session))
 
-    def _find_subagent(self, session: StoredSession, names: list[str]) -> StoredSession:
-        for name in names:
-            child = (
-                self._session(f"{session.id}/{name}")
-                if re.fullmatch(CHILD_PATTERN, name)
-                else None
-            )
-            if child is None:
-                raise BadInput(
-                    f"the session {session.id} has no subagent {name!r} (`refold tree "
-                    f"{session.id}` shows all)"
-                )
-            session = child
-        return session
-
-    def _session(self, name: str) -> StoredSession | None:
-        path = self.path(name)
+    def stored(self, session: str) -> StoredSession | None:
+        path = self.path(session)
         stamp = stamp_of(path / log_file.FILE_NAME)
-        return StoredSession(name, stamp.mtime_seconds) if stamp else None
+        return StoredSession(session, stamp.mtime_seconds) if stamp else None
+
+
+def random_id(started_at: float) -> str:
+    """An id for a session that begins at `started_at`, in seconds since 1970."""
+    tail = "".join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in os.urandom(4))
+    return f"{strftime('%Y%m%d-%H%M%S', gmtime(started_at))}-{tail}"
 
 
 class _Place:
@@ -359,14 +329,6 @@ def _has_message(path: Path) -> bool:
     return len(begins) == _START_BYTES or b'"kind":"Said"' in begins
 
 
-def _unknown_session_text(text: str, names: Sequence[str]) -> str:
-    from refold.values.similar_names import similar  # only for this sentence
-
-    near = similar(text, sorted(names, reverse=True), 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"
-
-
 # Lines of these kinds name a directory. The text may also be in a call's arguments.
 _DIRECTORY_PATTERN = rb'"kind":"(?:SessionResumed|Imported)"'
 
@@ -382,12 +344,13 @@ def current_directories(session: Path) -> SessionDirectories:
             (session / log_file.FILE_NAME).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            return _read_directories(_newest_first(data))
+            return directories_of(_newest_first(data))
     except (OSError, ValueError):  # missing or empty
         return SessionDirectories()
 
 
-def _read_directories(news: Iterable[Event]) -> SessionDirectories:
+def directories_of(news: Iterable[Event]) -> SessionDirectories:
+    """The current directories, from the events that name some, the newest first."""
     directory, roots = "", None
     for event in news:
         match event:

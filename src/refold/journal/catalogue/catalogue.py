@@ -81,7 +81,7 @@ class Catalogue:
         def find_hits(tables: Tables) -> list[Hit]:
             self._index(tables, seconds)
             return list(
-                islice(_limit_per_session(tables.search(expression), matches), limit)
+                islice(limit_per_session(tables.search(expression), matches), limit)
             )
 
         return self._use_file(find_hits)
@@ -194,7 +194,7 @@ def _fill_tables(aside: Tables, tables: Tables) -> bool:
     return True
 
 
-def _limit_per_session(
+def limit_per_session(
     hits: Iterator[Hit], matches: Callable[[Card], bool]
 ) -> Iterator[Hit]:
     """Yield the hits in `matches` sessions, at most `_MAX_HITS_PER_SESSION` of each."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from refold.errors import BadInput
 from refold.journal.events.kinds import (
@@ -140,11 +140,26 @@ _TERM_PATTERN = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _LETTER_PATTERN = re.compile(r"[^\W_]")
 
 
-def search_expression(text: str) -> str:
-    """The FTS5 expression for what the user typed. Raises `BadInput` if it is empty.
+class SearchTerm(Struct, frozen=True):
+    """One word or several as a phrase, in the form that is indexed. A prefix ends anywhere."""
 
-    All words must be found, in any order; "several words" as a phrase; `word*` is a prefix.
-    Other syntax of SQLite is taken literally.
+    phrase: str
+    is_prefix: bool = False
+
+
+def search_expression(text: str) -> str:
+    """The FTS5 expression for what the user typed. Raises `BadInput` as `search_terms`."""
+    return " ".join(
+        '"' + term.phrase.replace('"', " ") + '"' + (" *" if term.is_prefix else "")
+        for term in search_terms(text)
+    )
+
+
+def search_terms(text: str) -> list[SearchTerm]:
+    """What the user typed. Raises `BadInput` if that is nothing, or too much.
+
+    All terms must be found, in any order; "several words" is a phrase; `word*` is a prefix.
+    Other syntax is taken literally.
     """
     if len(text) > MAX_SEARCH_CHARS:
         raise BadInput(
@@ -161,15 +176,13 @@ def search_expression(text: str) -> str:
             f"{len(terms)} words are too many to search for at once: {MAX_WORDS} are the "
             'most (put "…" around them to search for the exact phrase)'
         )
-    return " ".join(terms)
+    return terms
 
 
-def _terms(text: str) -> list[str]:
-    terms = list[str]()
+def _terms(text: str) -> Iterator[SearchTerm]:
     for match in _TERM_PATTERN.finditer(to_index(text)):
         phrase, star, word = match.groups()
         if word is not None:
             phrase, star = word.rstrip("*"), "*" if word.endswith("*") else ""
         if _LETTER_PATTERN.search(phrase):
-            terms.append('"' + phrase.replace('"', " ") + '"' + (" *" if star else ""))
-    return terms
+            yield SearchTerm(phrase, bool(star))

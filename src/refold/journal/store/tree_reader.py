@@ -7,7 +7,7 @@ node reports. Nothing outside the session's directory is read.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -28,36 +28,80 @@ from refold.journal.store.session_files import CHILDREN_DIRECTORY
 _MAX_READS = 3
 
 
+class LineSource(Protocol):
+    """The lines of a session that grows, and of its subagents. `name` is for messages."""
+
+    name: str
+
+    def read(self, after: int) -> Sequence[bytes]: ...
+    def below(self, child: str) -> "LineSource": ...
+
+
+class TreeSource(LineSource, Protocol):
+    """The lines of a session, the names of its stored subagents, and whether it has a writer."""
+
+    def below(self, child: str) -> "TreeSource": ...
+    def children(self) -> Iterable[str]: ...
+    def is_written(self) -> bool: ...
+
+
+class JournalLines:
+    """The lines of the session in this directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, file = path, path / log_file.FILE_NAME
+        self.name, self.read = str(file), Reader(file).read
+
+    def below(self, child: str) -> "JournalLines":
+        return JournalLines(self._path / CHILDREN_DIRECTORY / child)
+
+    def children(self) -> Iterable[str]:
+        return children_in(self._path)
+
+    def is_written(self) -> bool:
+        return is_written(self._path)
+
+
 def tree(path: Path, session: str) -> Node:
     """The session in this directory, with all its subagents."""
-    return _node(path, session, ROOT_ADDRESS, None, begins=False)
+    return tree_of(JournalLines(path), session)
+
+
+def tree_of(source: TreeSource, session: str) -> Node:
+    """The session of these lines, with all its subagents."""
+    return _node(source, session, ROOT_ADDRESS, None, begins=False)
 
 
 def entries_in(
     path: Path, known: tuple[int, str] = (0, ""), *, begins: bool = False
 ) -> tuple[list[Entry], str]:
+    """The valid entries of the session in this directory, as `entries_of`."""
+    return entries_of(JournalLines(path), known, begins=begins)
+
+
+def entries_of(
+    source: TreeSource, known: tuple[int, str] = (0, ""), *, begins: bool = False
+) -> tuple[list[Entry], str]:
     """The valid entries from the start of a session, and the damage after them, or "".
 
     `known` is an event that the parent recorded, as (seq, hash). With `begins` there may be
-    no file yet.
+    no line yet.
     """
     entries: list[Entry] = []
-    file, seq = path / log_file.FILE_NAME, known[0]
+    name, seq = source.name, known[0]
     try:
-        for entry, head in codec.decode(Reader(file).read(0)):
+        for entry, head in codec.decode(source.read(0)):
             if head.seq == seq and head.h != known[1]:
-                return entries, f"{file}: event {seq} is not the one that its parent knows"
+                return entries, f"{name}: event {seq} is not the one that its parent knows"
             entries.append(entry)
         if len(entries) < seq:
-            return entries, f"{file}: it ends before event {seq}, which its parent knows"
-    except Corrupt as error:
-        return entries, f"{file}: {error}"
-    except FileNotFoundError as error:
-        return entries, "" if begins else f"{file} cannot be read: {error.strerror}"
+            return entries, f"{name}: it ends before event {seq}, which its parent knows"
+    except JournalError as error:
+        return entries, f"{name}: {error}"
     except OSError as error:
-        return entries, f"{file} cannot be read: {error.strerror}"
-    if not entries and not begins and not is_written(path):
-        return entries, f"{file}: no event is left in it (refold sessions check says more)"
+        return entries, f"{name} cannot be read: {error.strerror}"
+    if not entries and not begins and not source.is_written():
+        return entries, f"{name}: no event is left in it (refold sessions check says more)"
     return entries, ""
 
 
@@ -86,31 +130,31 @@ def is_written(path: Path) -> bool:
 
 
 def _node(
-    path: Path, session: str, address: str, child: Child | None, *, begins: bool
+    source: TreeSource, session: str, address: str, child: Child | None, *, begins: bool
 ) -> Node:
     # Read before the lines, so that these include the writer's end.
-    written = is_written(path)
-    entries, damage = entries_in(path, begins=begins)
+    written = source.is_written()
+    entries, damage = entries_of(source, begins=begins)
     view = fold(entries)
     known = {known_child.name: known_child for known_child in view.children.children}
     below = tuple(
         _node(
-            path / CHILDREN_DIRECTORY / name,
+            source.below(name),
             f"{session}/{name}",
             f"{address}/{name}",
             known.get(name),
             begins=written,  # a running parent may have a child that has not written yet
         )
-        for name in _child_names(path, known)
+        for name in _child_names(source, known)
     )
     return Node(address, session, entries, view, child, damage, written, below)
 
 
-def _child_names(path: Path, known: dict[str, Child]) -> list[str]:
-    """Subagents that the journal names, and those that only exist on disk, by number."""
+def _child_names(source: TreeSource, known: dict[str, Child]) -> list[str]:
+    """Subagents that the journal names, and those that are only stored, by number."""
     born = {name for name in known if re.fullmatch(CHILD_PATTERN, name)}
     return sorted(
-        born.union(children_in(path)), key=lambda name: int(name.rpartition("-")[2])
+        born.union(source.children()), key=lambda name: int(name.rpartition("-")[2])
     )
 
 
@@ -122,26 +166,6 @@ def children_in(path: Path) -> Iterator[str]:
                 follow_symlinks=False
             ):
                 yield entry.name
-
-
-class LineSource(Protocol):
-    """The lines of a session that grows, and of its subagents. `name` is for messages."""
-
-    name: str
-
-    def read(self, after: int) -> Sequence[bytes]: ...
-    def below(self, child: str) -> "LineSource": ...
-
-
-class JournalLines:
-    """The lines of the session in this directory."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, file = path, path / log_file.FILE_NAME
-        self.name, self.read = str(file), Reader(file).read
-
-    def below(self, child: str) -> "JournalLines":
-        return JournalLines(self._path / CHILDREN_DIRECTORY / child)
 
 
 class TreeFollower:

@@ -1,0 +1,77 @@
+"""Finds the session that a user's text means, for each adapter of `session_index`."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from refold.errors import BadInput
+from refold.journal.events.kinds import LAST_SESSION
+from refold.journal.session_index import CardCatalogue, Progress, StoredSession
+from refold.journal.state.children import CHILD_PATTERN
+
+
+class Sessions(Protocol):
+    """The needed part of a `SessionIndex`."""
+
+    def stored(self, session: str) -> StoredSession | None: ...
+    def sessions(self) -> Iterator[StoredSession]: ...
+    def newest_of(self, directory: Path) -> StoredSession | None: ...
+    def catalogue(self, tell: Progress) -> CardCatalogue: ...
+
+
+def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
+    """As `SessionIndex.find`."""
+    root, *names = text.split("/")
+    if root and names and re.fullmatch(CHILD_PATTERN, names[0]):
+        return _find_subagent(sessions, find(sessions, root, tell), names)
+    if not text:
+        raise BadInput("an empty text names no session: give an id or its beginning")
+    if "/" not in text and text[0] != "." and (exact := sessions.stored(text)):
+        return exact
+    from refold.journal.catalogue.session_card import match_card  # only without an exact id
+
+    card = match_card(text, sessions.catalogue(tell).cards())
+    session = sessions.stored(card.id) if card else None
+    if session is None:
+        ids = [session.id for session in sessions.sessions()]
+        raise BadInput(_unknown_session_text(text, ids))
+    return session
+
+
+def resolve(
+    sessions: Sessions, text: str, directory: Path, tell: Progress
+) -> StoredSession:
+    """As `SessionIndex.resolve`."""
+    first, *names = text.split("/")
+    if first != LAST_SESSION:
+        return find(sessions, text, tell)
+    if (session := sessions.newest_of(directory)) is None:
+        raise BadInput(
+            f"no session was started in {directory} yet: name one (refold sessions "
+            "list --all)"
+        )
+    return _find_subagent(sessions, session, names)
+
+
+def _find_subagent(
+    sessions: Sessions, session: StoredSession, names: list[str]
+) -> StoredSession:
+    for name in names:
+        is_name = re.fullmatch(CHILD_PATTERN, name)
+        child = sessions.stored(f"{session.id}/{name}") if is_name else None
+        if child is None:
+            raise BadInput(
+                f"the session {session.id} has no subagent {name!r} (`refold tree "
+                f"{session.id}` shows all)"
+            )
+        session = child
+    return session
+
+
+def _unknown_session_text(text: str, ids: Sequence[str]) -> str:
+    from refold.values.similar_names import similar  # only for this sentence
+
+    near = similar(text, sorted(ids, reverse=True), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"
