@@ -1,6 +1,6 @@
 """A process that runs one turn of a session whose journal is in PostgreSQL.
 
-Usage: python -m tests.journal.postgresql_session SERVER DIRECTORY SCRIPT [SESSION]
+Usage: REFOLD_SESSIONS=URL python -m tests.cluster.postgresql_session DIRECTORY SCRIPT [SESSION]
 """
 
 import os
@@ -13,19 +13,13 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
-from refold.testing.sessions import SessionsOfLines
-from tests.journal.postgresql import PostgreSQLLines
 
 SETTINGS = {"permission_mode": "bypass", "sandbox.profile": "off", "memory": False}
 
 
-async def run_turn(server: str, directory: str, script: str, session: str = "") -> None:
+async def run_turn(directory: str, script: str, session: str = "") -> None:
     places, where = paths(os.environ), Path(directory)
-    options = LaunchOptions(
-        directory=where,
-        script=Path(script),
-        sessions=SessionsOfLines(PostgreSQLLines(server)),
-    )
+    options = LaunchOptions(directory=where, script=Path(script))
     settings = load_folder_settings(where, places, os.environ, SETTINGS).settings
     app = App(settings, places, os.environ, options)
     try:
@@ -39,4 +33,5 @@ async def run_turn(server: str, directory: str, script: str, session: str = "") 
 
 
 if __name__ == "__main__":
-    anyio.run(run_turn, *sys.argv[1:])
+    arguments = sys.argv[1], sys.argv[2], "".join(sys.argv[3:])
+    anyio.run(run_turn, *arguments)

@@ -1,7 +1,8 @@
-"""The contracts hold for a store that many machines can share, on a server of the test's own."""
+"""Sessions in PostgreSQL keep the contracts of the ports, on a server of the test's own."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -12,56 +13,77 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.errors import JournalError
-from refold.journal.events.kinds import Ended, TurnEnded
+from refold.cluster.database import Database
+from refold.cluster.sessions import PostgreSQLSessions
+from refold.cluster.store import PostgreSQLStore
+from refold.errors import BadInput, Conflict, Fenced, Held, JournalError
+from refold.journal.copy_session import copy_session
+from refold.journal.events import codec
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import Ended, Said, TurnEnded
+from refold.journal.home import JournalDirectory
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import fold
 from refold.journal.store.port import Blobs, Store
+from refold.session.recorder import Recorder
 from refold.testing.conformance import BlobsContract, StoreContract
-from refold.testing.session_index_conformance import SessionIndexContract
-from refold.testing.sessions import SessionsOfLines
-from tests.journal.postgresql import PostgreSQLLines, PostgreSQLStore, postgresql_server
+from refold.testing.session_index_conformance import SessionIndexContract, record, talk
+from tests.cluster.postgresql import Server, postgresql_server
 
 pytestmark = pytest.mark.peer
 _NUMBERS = count()
+ONE, TWO = "20260101-000000-aaaa", "20260102-000000-bbbb"
 
 
 @pytest.fixture(scope="module")
-def server() -> Generator[str]:
-    with postgresql_server() as directory:
-        yield directory
+def server() -> Generator[Server]:
+    with postgresql_server() as started:
+        yield started
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def database(server: Server, tenant: str) -> Generator[Database]:
+    opened = Database(server.url, tenant)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sessions(database: Database, tmp_path: Path) -> PostgreSQLSessions:
+    return PostgreSQLSessions(database, tmp_path / "sessions")
 
 
 class TestPostgreSQLStore(StoreContract):
     @pytest.fixture
-    def open_store(self, server: str) -> Callable[[], Store]:
-        return partial(PostgreSQLStore, server, f"session-{next(_NUMBERS)}")
+    def open_store(self, database: Database) -> Callable[[], Store]:
+        return partial(PostgreSQLStore, database, ONE)
 
 
 class TestPostgreSQLBlobs(BlobsContract):
     @pytest.fixture
-    def blobs(self, server: str) -> Blobs:
-        return PostgreSQLStore(server, f"session-{next(_NUMBERS)}").blobs
+    def blobs(self, database: Database) -> Blobs:
+        return PostgreSQLStore(database, ONE).blobs
 
 
 class TestPostgreSQLSessions(SessionIndexContract):
-    @pytest.fixture
-    def sessions(self, server: str) -> SessionIndex:
-        lines = PostgreSQLLines(server)
-        for session in lines.changed():
-            lines.remove(session)
-        return SessionsOfLines(lines)
+    pass
 
 
 def test_a_session_killed_in_a_call_is_resumed_by_another_process(
-    server: str, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
     """With its journal in PostgreSQL only: a second process resumes it from there."""
-    sessions = SessionsOfLines(PostgreSQLLines(server))
-    before = {item.id for item in sessions.sessions()}
+    database = Database(server.url)
+    sessions = PostgreSQLSessions(database, tmp_path / "none")
     (tmp_path / "port.txt").write_text("port = 80\n")
     os.mkfifo(tmp_path / "begun")
-    environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
+    home = tmp_path / "home"
+    environ = {**os.environ, "REFOLD_HOME": str(home), "REFOLD_SESSIONS": server.url}
     edit = {"path": "port.txt", "old": "80", "new": "8080"}
     first = [
         {"calls": [{"tool": "read_file", "arguments": {"path": "port.txt"}}]},
@@ -76,17 +98,20 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     def start(script: Sequence[object], *session: str) -> subprocess.Popen[bytes]:
         file = tmp_path / "script.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in script))
-        program = sys.executable, "-m", "tests.journal.postgresql_session"
-        arguments = server, str(tmp_path), str(file), *session
-        return subprocess.Popen([*program, *arguments], env=environ)
+        program = sys.executable, "-m", "tests.cluster.postgresql_session"
+        return subprocess.Popen([*program, str(tmp_path), str(file), *session], env=environ)
 
     killed = start(first)
     try:
         assert (tmp_path / "begun").read_text() == "yes\n"  # it waits for the command
+        (session,) = (item.id for item in sessions.sessions())
+        writer = sessions.writer(session)
+        assert (writer and writer.pid) == killed.pid
+        with pytest.raises(Held, match=f"process {killed.pid} on "):
+            sessions.delete(session)
     finally:
         killed.kill()
         killed.wait()
-    (session,) = {item.id for item in sessions.sessions()} - before
     assert start([{"text": "Done."}], session).wait(60) == 0
 
     events = [entry.event for entry in sessions.entries(session)[0]]
@@ -96,9 +121,250 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     assert fold(sessions.entries(session)[0]).turn.answer == "Done."
     assert (tmp_path / "port.txt").read_text() == "port = 8080\n"
     assert sessions.check(session).damages == ()
-    assert not (tmp_path / "home" / "sessions").exists()
+    assert not (home / "sessions").exists()
+    database.close()
 
 
-def test_an_unreachable_postgresql_database_is_a_journal_error(server: str) -> None:
-    with pytest.raises(JournalError, match="failed"):
-        anyio.run(PostgreSQLStore(f"{server}/elsewhere", "session").lease)
+def test_a_writer_is_locked_out_while_another_one_has_the_session(
+    server: Server, database: Database, tenant: str
+) -> None:
+    other = Database(server.url, tenant)  # as of another process
+
+    async def write_from_both() -> None:
+        first, second = PostgreSQLStore(database, ONE), PostgreSQLStore(other, ONE)
+        epoch = (await first.lease()).epoch
+        with pytest.raises(Held, match=f"is being written by process {os.getpid()} on "):
+            await second.lease()
+        await first.append([b"a"], expect=0, epoch=epoch, head=(1, "a"))
+        await first.release()
+        assert (await second.lease()).epoch == epoch + 1
+        with pytest.raises(Fenced):
+            await first.append([b"b"], expect=1, epoch=epoch, head=(2, "b"))
+        await second.release()
+
+    anyio.run(write_from_both)
+    other.close()
+
+
+def test_a_session_continues_after_the_server_has_crashed(
+    server: Server, sessions: PostgreSQLSessions, tmp_path: Path
+) -> None:
+    async def write() -> list[object]:
+        recorder = Recorder(sessions.store(ONE))
+        await recorder(*talk(tmp_path, "Kept."), kept=True)
+        server.crash()
+        await recorder(Said("After the crash."), kept=True)
+        await recorder.close()
+        return [event.text for event in _events(sessions, ONE) if isinstance(event, Said)]
+
+    assert anyio.run(write) == ["Kept.", "After the crash."]
+    assert sessions.check(ONE).damages == ()
+
+
+def test_a_tenant_sees_and_writes_nothing_of_another(
+    server: Server, sessions: PostgreSQLSessions, tmp_path: Path
+) -> None:
+    record(sessions, ONE, *talk(tmp_path, "A secret garden."))
+    sessions.catalogue().cards()
+    database = Database(_url_of_role(server, "refold_worker"), "somebody-else")
+    theirs = PostgreSQLSessions(database, tmp_path / "theirs")
+
+    assert list(theirs.sessions()) == []
+    assert theirs.catalogue().search("garden", 5) == []
+    assert theirs.entries(ONE, begins=True) == ([], "")
+    for table in ("journal", "line", "blob", "card", "words"):
+        count = f"select count(*) from refold.{table}"
+        assert database.call(lambda db, count=count: db.fetchval(count)) == 0
+    record(theirs, ONE, *talk(tmp_path, "Theirs."))  # under the same id
+    assert [event.text for event in _events(sessions, ONE) if isinstance(event, Said)] == [
+        "A secret garden."
+    ]
+    database.close()
+
+
+def test_the_role_of_web_nodes_reads_and_searches_but_writes_no_line(
+    server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
+) -> None:
+    record(sessions, ONE, *talk(tmp_path, "Paint the gate."))
+    server.execute("drop role if exists node", "create role node login in role refold_web")
+    database = Database(server.url_of("node"), tenant)
+    seen = PostgreSQLSessions(database, tmp_path / "seen")
+
+    assert [hit.card.id for hit in seen.catalogue().search("gate", 5)] == [ONE]
+    with pytest.raises(JournalError, match="permission denied"):
+        record(seen, ONE, Said("Forged."))
+    insert = "insert into refold.line(session, seq, line) values($1, 99, 'forged')"
+    with pytest.raises(JournalError, match="permission denied"):
+        database.call(lambda db: db.execute(insert, ONE))
+    with pytest.raises(JournalError, match="permission denied"):
+        seen.delete(ONE)
+    database.close()
+
+
+def test_the_role_of_workers_writes_sessions_and_changes_no_line(
+    server: Server, tenant: str, tmp_path: Path
+) -> None:
+    database = Database(_url_of_role(server, "refold_worker"), tenant)
+    sessions = PostgreSQLSessions(database, tmp_path / "none")
+
+    record(sessions, ONE, *talk(tmp_path, "Paint it."))
+    fork = sessions.fork(ONE, None, 1_800_000_000.0)
+    sessions.delete(ONE)
+
+    assert [session.id for session in sessions.sessions()] == [fork.id]
+    for change in ("update refold.line set line = 'x'", "delete from refold.line"):
+        with pytest.raises(JournalError, match="permission denied"):
+            database.call(lambda db, change=change: db.execute(change))
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "marked"),
+    [
+        ("garden", ["garden"]),
+        ("GARD*", ["gardens", "garden"]),
+        ('"the gate"', ["the", "gate", "the"]),
+        ("cafe", ["Café"]),
+        ("codec.py", ["codec", "py"]),
+        ("日志", ["日", "志"]),
+    ],
+)
+def test_a_search_finds_and_marks_what_was_typed(
+    sessions: PostgreSQLSessions, tmp_path: Path, typed: str, marked: list[str]
+) -> None:
+    text = "All gardens: the gate, the garden. See src/events/codec.py at the Café 日志."
+    record(sessions, ONE, *talk(tmp_path, text))
+    record(sessions, TWO, *talk(tmp_path, "the old gate"))
+
+    hits = sessions.catalogue().search(typed, 5)
+
+    assert hits[0].card.id == ONE
+    found = re.findall("\x02(.*?)\x03", hits[0].snippet)
+    assert found[: len(marked)] == marked or set(marked) <= set(found)
+
+
+def test_lines_that_were_added_are_indexed_by_the_next_query(
+    sessions: PostgreSQLSessions, tmp_path: Path
+) -> None:
+    record(sessions, ONE, *talk(tmp_path, "One."))
+    assert sessions.catalogue().cards()[0].events == 2
+    record(sessions, ONE, Said("A bicycle."))
+
+    assert [hit.seq for hit in sessions.catalogue().search("bicycle", 5)] == [3]
+    assert sessions.catalogue().rebuild().messages == 2
+    assert [hit.seq for hit in sessions.catalogue().search("bicycle", 5)] == [3]
+
+
+def test_a_line_that_was_changed_by_hand_is_reported(
+    server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
+) -> None:
+    record(sessions, ONE, *talk(tmp_path, "Pay 10."), Said("Thanks."))
+    server.execute(
+        "update refold.line set line = replace(encode(line, 'escape'), 'Pay 10', 'Pay 99')::bytea "
+        f"where tenant = '{tenant}' and seq = 2"
+    )
+
+    (damage,) = sessions.check(ONE).damages
+
+    assert damage.line == 2
+    assert f"{ONE} in the database of this machine/refold, line 2: " in str(damage)
+    assert "Pay 99" not in str(_events(sessions, ONE))
+
+
+def test_a_session_is_moved_to_the_database_and_back_as_it_is(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, database = tmp_path / "home", Database(server.url)
+    files = JournalDirectory(home / "sessions")
+    stored = PostgreSQLSessions(database, home / "sessions")
+    record(
+        files, ONE, *talk(tmp_path, "One."), ChildBorn("child-1", "call-1", "code", "Do.")
+    )
+    record(files, f"{ONE}/child-1", *talk(tmp_path, "Do."))
+    blob = anyio.run(files.store(TWO).blobs.put, b"all of it")
+    record(
+        files,
+        TWO,
+        *talk(tmp_path, "Two."),
+        Ended("call-1", "done", "a part", full_blob=blob),
+    )
+    lines = {id_: anyio.run(files.store(id_).read) for id_ in (ONE, f"{ONE}/child-1", TWO)}
+
+    def refold(*arguments: str, url: str = "") -> str:
+        environ = {**os.environ, "REFOLD_HOME": str(home), "REFOLD_SESSIONS": url}
+        command = [sys.executable, "-m", "refold", "sessions", *arguments]
+        return subprocess.run(
+            command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert refold("move", "--all", "--to", server.url, "--dry-run").count("\n") == 2
+    assert files.exists(ONE)
+    assert f"{ONE}: 5 events moved" in refold("move", "--all", "--to", server.url)
+    assert list(files.sessions()) == []
+    assert {id_: anyio.run(stored.store(id_).read) for id_ in lines} == lines
+    assert stored.blob(TWO, blob) == b"all of it"
+    shown = json.loads(refold("list", "--json", url=server.url).splitlines()[0])
+    assert shown["id"] in (ONE, TWO)
+    assert "One." in refold("show", ONE, url=server.url)
+
+    refold("move", ONE, TWO, "--to", "files", url=server.url)
+    assert {id_: list(anyio.run(files.store(id_).read)) for id_ in lines} == lines
+    assert files.blob(TWO, blob) == b"all of it"
+    assert not stored.exists(ONE)
+    database.close()
+
+
+def test_an_interrupted_move_continues_and_an_open_session_is_left_alone(
+    sessions: PostgreSQLSessions, tmp_path: Path
+) -> None:
+    files = JournalDirectory(tmp_path / "files")
+    record(files, ONE, *talk(tmp_path, "One."), Said("More."))
+
+    async def begin() -> None:
+        part = await files.store(ONE).read()
+        target = sessions.store(ONE)
+        epoch = (await target.lease()).epoch
+        _, (_, head) = codec.decode(part[:2])
+        await target.append(part[:2], expect=0, epoch=epoch, head=(head.seq, head.h))
+        await target.release()
+
+    anyio.run(begin)
+    assert anyio.run(copy_session, files, sessions, ONE) == 3
+    assert sessions.check(ONE).damages == ()
+    record(sessions, TWO, *talk(tmp_path, "Another."))
+    record(files, TWO, *talk(tmp_path, "Not the same."))
+    with pytest.raises(Conflict, match=TWO):
+        anyio.run(copy_session, files, sessions, TWO)
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "words"),
+    [
+        ("mysql://host/x", BadInput, "must be the URL of a PostgreSQL database"),
+        (
+            "postgresql://me:secret@127.0.0.1:1/x",
+            JournalError,
+            "127.0.0.1:1/x cannot be reached",
+        ),
+        ("", BadInput, "refold cluster init"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_clear_error(
+    server: Server, url: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as raised:
+        Database(url or server.url_of("administrator", "postgres")).call(
+            lambda db: db.execute("select 1")
+        )
+    assert "secret" not in str(raised.value)
+
+
+def _url_of_role(server: Server, role: str) -> str:
+    """The URL for a new login that has only this role."""
+    login = f"login_{next(_NUMBERS)}"
+    server.execute(f"create role {login} login in role {role}")
+    return server.url_of(login)
+
+
+def _events(sessions: SessionIndex, session: str) -> list[object]:
+    return [entry.event for entry in sessions.entries(session)[0]]

@@ -6,5 +6,11 @@ from refold.journal.session_index import SessionIndex
 
 
 def session_index(paths: Paths) -> SessionIndex:
-    """The sessions of this user on this machine."""
-    return JournalDirectory(paths.data / "sessions")
+    """The sessions of this user: on this machine, or in the database of REFOLD_SESSIONS."""
+    root = paths.data / "sessions"
+    if not paths.sessions:
+        return JournalDirectory(root)
+    from refold.cluster.database import database  # an extra, which few use
+    from refold.cluster.sessions import PostgreSQLSessions
+
+    return PostgreSQLSessions(database(paths.sessions), root)

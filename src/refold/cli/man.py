@@ -61,6 +61,7 @@ _FILE_ROWS = (
 )
 _VARIABLE_ROWS = (
     ("REFOLD_HOME", "One directory for all of these files."),
+    ("REFOLD_SESSIONS", "The PostgreSQL database that has the sessions, as a URL."),
     ("REFOLD_MODELS", "The directory of embedded models."),
     ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
     (

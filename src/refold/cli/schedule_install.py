@@ -17,7 +17,13 @@ from refold.programs import run as run_program
 
 UNIT_NAME = "refold-schedule"
 _RUNS_SYSTEMD = Path("/run/systemd/system")
-_PASSED_VARIABLES = ("REFOLD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_PASSED_VARIABLES = (
+    "REFOLD_HOME",
+    "REFOLD_SESSIONS",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+)
 _SERVICE_UNIT = """\
 [Unit]
 Description=Run what refold has scheduled

@@ -95,6 +95,9 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand(
         "place", "place", "serve the files and commands of this machine over a pipe"
     ),
+    Subcommand(
+        "cluster", "cluster", "prepare a database for the sessions of many machines"
+    ),
     Subcommand("models", "models", "list models and prices"),
     Subcommand("auth", "auth", "set, list, test and remove API keys"),
     Subcommand("local", "local", "install models that run on this machine's CPU"),

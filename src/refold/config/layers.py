@@ -31,6 +31,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_NO_BACKGROUND",
         "REFOLD_PEERS",
         "REFOLD_REQUIRE_PEERS",
+        "REFOLD_SESSIONS",
     }
 )
 _LIST_SETTINGS = (

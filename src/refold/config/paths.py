@@ -22,6 +22,7 @@ class Paths(Struct, frozen=True):
     config: Path  # config.toml, credentials.toml, folders.toml
     data: Path  # sessions/, models/
     state: Path  # logs, input history
+    sessions: str = ""  # the URL of a database that has the sessions instead of `data`
 
     @property
     def settings(self) -> Path:
@@ -58,16 +59,18 @@ class Paths(Struct, frozen=True):
 
 def paths(environ: Mapping[str, str]) -> Paths:
     """The directories of refold; creates none. Raises `BadInput` without HOME."""
+    sessions = environ.get("REFOLD_SESSIONS", "")
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()
         except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
-        return Paths(whole, whole, whole)
+        return Paths(whole, whole, whole, sessions)
     return Paths(
         _xdg(environ, "XDG_CONFIG_HOME", ".config"),
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
         _xdg(environ, "XDG_STATE_HOME", ".local/state"),
+        sessions,
     )
 
 

@@ -9,6 +9,7 @@ A session is named by its id; "ID/child-1/child-2" is a subagent. Unless stated 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from refold.journal.state.session_tree import Node
     from refold.journal.store.check import JournalCheck
     from refold.journal.store.delete import SessionSize
+    from refold.journal.store.session_files import SessionFiles
 
 Progress = Callable[[int, int], None]  # sessions done, and sessions in all
 
@@ -215,6 +217,10 @@ class SessionIndex(Protocol):
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
         """Copy the session up to the event `up_to`; None: to its end. Raises `BadInput`."""
+        ...
+
+    def importing(self) -> "AbstractContextManager[SessionFiles]":
+        """A context manager: the sessions that are created in the directory become stored."""
         ...
 
     def check(self, session: str) -> "JournalCheck":

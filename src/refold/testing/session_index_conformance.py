@@ -6,12 +6,14 @@ class TestMySessions(SessionIndexContract):
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import anyio
 import pytest
 
 from refold.errors import BadInput, JournalError
+from refold.journal.bundle.unpack import unpack
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Ended, Event, Said, SessionResumed, SessionStarted
 from refold.journal.session_index import SessionIndex
@@ -173,6 +175,21 @@ class SessionIndexContract:
         assert (packed.sessions, packed.events, packed.damages) == (2, 5, [])
         assert b"".join(packed.pieces())
         assert sessions.size(TWO).sessions == 2
+
+    def test_an_imported_session_is_stored_with_its_subagents(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        self._write_tree(sessions, tmp_path)
+        tar = b"".join(sessions.pack(ONE).pieces())
+
+        with sessions.importing() as files:
+            imported = unpack(files, BytesIO(tar), "a.tar", 1.8e9, str(tmp_path))
+
+        assert imported.taken
+        assert imported.id != ONE
+        assert sessions.directories(imported.id).directory == str(tmp_path)
+        assert list(sessions.children(imported.id)) == ["child-1"]
+        assert sessions.check(imported.id).damages == ()
 
     def test_a_deleted_session_is_gone_with_its_subagents(
         self, sessions: SessionIndex, tmp_path: Path

@@ -164,11 +164,25 @@ class SessionsOfLines:
     def fork(self, session: str, up_to: int | None, now: float) -> Fork:
         with self._files() as files:
             fork = files.fork(session, up_to, now)
-            directory = files.path(fork.id)
-            blobs = {path.name: path.read_bytes() for path in directory.glob("blobs/*")}
-            lines = (directory / FILE_NAME).read_bytes().split(b"\n")[:-1]
-        self._stored.put(fork.id, lines, blobs)
+            self._put_files(files, fork.id)
         return fork
+
+    def _put_files(self, files: JournalDirectory, session: str) -> None:
+        directory = files.path(session)
+        blobs = {path.name: path.read_bytes() for path in directory.glob("blobs/*")}
+        lines = (directory / FILE_NAME).read_bytes().split(b"\n")[:-1]
+        self._stored.put(session, lines, blobs)
+        for child in files.children(session):
+            self._put_files(files, f"{session}/{child}")
+
+    @contextmanager
+    def importing(self) -> Generator[JournalDirectory]:
+        with self._files() as files:
+            known = set(self._stored.changed())
+            yield files
+            for session in files.sessions():
+                if session.id not in known:
+                    self._put_files(files, session.id)
 
     def check(self, session: str) -> JournalCheck:
         with self._files() as files:

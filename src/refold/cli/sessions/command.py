@@ -77,10 +77,23 @@ def _add_change_commands(subparsers: Subparsers) -> None:
     )
     delete.add_argument("--json", action="store_true", help="print JSON lines")
 
+    move = subparsers.add_parser(
+        "move", help="move sessions to a database, or back to files"
+    )
+    move.add_argument("ids", nargs="*", metavar="ID", help=_ID_HELP)
+    move.add_argument("--all", action="store_true", help="move every session")
+    move.add_argument("--to", required=True, metavar="URL",
+        help="postgresql://user@host/database, or: files")  # fmt: skip
+    move.add_argument("--dry-run", action="store_true", help="only list what would move")
+
 
 def run(args: Namespace) -> int:
     home = user_sessions()
     match args.what:
+        case "move":
+            from refold.cli.sessions import move
+
+            return move.run(home, args)
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions
 

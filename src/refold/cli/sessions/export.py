@@ -19,7 +19,7 @@ from refold.cli.session_argument import (
     find_session_id,
     user_sessions,
 )
-from refold.config.paths import current_directory, paths
+from refold.config.paths import current_directory
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
 from refold.views.export.formats import EXPORT_FORMATS, format_by_name
@@ -170,11 +170,10 @@ def import_(args: Namespace) -> int:
 
 def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
     from refold.journal.bundle.unpack import unpack
-    from refold.journal.home import JournalDirectory
     from refold.views.number_format import count_with_noun
 
-    home = JournalDirectory(paths(os.environ).data / "sessions")  # it makes files
-    result = unpack(home, file, name, time.time(), os.path.realpath(directory))
+    with user_sessions().importing() as files:
+        result = unpack(files, file, name, time.time(), os.path.realpath(directory))
     if result.id != result.source:
         why = "is taken here" if result.taken else "is not a session id of refold"
         if "/" in result.source:

@@ -89,7 +89,7 @@ def unpack(
     if not _SHOWN_ID_PATTERN.fullmatch(source):
         raise reading.format_error(f"{source[:100]!r} is not the id of a session")
     ours = _ID_PATTERN.fullmatch(source)
-    taken = bool(ours) and os.path.lexists(home.path(source))
+    taken = bool(ours) and (home.exists(source) or os.path.lexists(home.path(source)))
     id_ = source if ours and not taken else home.new_id(now)
     aside = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", aside):

@@ -1,0 +1,73 @@
+"""`refold sessions move`: between this machine's files and a database.
+
+Lines are copied as bytes, checked there, and only then deleted here. What was interrupted
+continues when it is run again.
+"""
+
+import os
+from argparse import Namespace
+
+import anyio
+from msgspec.structs import replace
+
+from refold.app.session_index import session_index
+from refold.config.paths import paths
+from refold.errors import BadInput, Held, JournalError
+from refold.headless.streams import write
+from refold.journal.copy_session import copy_session
+from refold.journal.session_index import SessionIndex
+from refold.views.number_format import count_with_noun
+
+FILES = "files"
+
+
+def run(home: SessionIndex, args: Namespace) -> int:
+    places = paths(os.environ)
+    url = "" if args.to == FILES else args.to
+    if url == places.sessions:
+        raise BadInput(f"--to {args.to!r}: the sessions are there already")
+    if bool(args.ids) == args.all:
+        raise BadInput("name the sessions to move, or give --all")
+    target = session_index(replace(places, sessions=url))
+    found = home.sessions() if args.all else map(home.find, args.ids)
+    sessions = [session.id for session in found]
+    for session in sessions:
+        if "/" in session:
+            raise BadInput(f"{session} is a subagent and is moved with its parent")
+    for session in sessions:
+        if args.dry_run:
+            write(f"{session}: {count_with_noun(_count_events(home, session), 'event')}\n")
+        else:
+            count = _move(home, target, session)
+            write(f"{session}: {count_with_noun(count, 'event')} moved\n")
+    return 0
+
+
+def _count_events(home: SessionIndex, session: str) -> int:
+    children = (f"{session}/{name}" for name in home.children(session))
+    return len(home.history(session).entries) + sum(
+        _count_events(home, child) for child in children
+    )
+
+
+def _move(home: SessionIndex, target: SessionIndex, session: str) -> int:
+    if writer := home.writer(session):
+        raise Held(f"the session {session} is open in {writer.text}: leave it there first")
+    count = anyio.run(_copy_locked, home, target, session)
+    damages = [*target.check(session).damages, *home.check(session).damages]
+    if damages:
+        raise JournalError(f"nothing was deleted: {damages[0]}")
+    if anyio.run(copy_session, home, target, session) != count:
+        raise Held(f"the session {session} was written meanwhile: move it again")
+    home.delete(session)
+    return count
+
+
+async def _copy_locked(home: SessionIndex, target: SessionIndex, session: str) -> int:
+    """Copy a session while no other process can write it."""
+    store = home.store(session)
+    await store.lease()
+    try:
+        return await copy_session(home, target, session)
+    finally:
+        await store.release()

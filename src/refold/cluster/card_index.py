@@ -1,0 +1,276 @@
+"""The cards of all sessions and their full text, in tables of the same database.
+
+Each query first indexes lines that were added since, in short transactions that do not hold up a
+writer for longer than one of its own appends. Two processes may index the same session: the first to commit
+has done it. The tables are derived from the lines and can be emptied at any time.
+"""
+
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from math import inf
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.cluster.database import Connection, Database
+from refold.errors import Corrupt, WrongFormat
+from refold.journal.catalogue import search_text
+from refold.journal.catalogue import session_card as session_cards
+from refold.journal.catalogue.catalogue import RebuildResult, limit_per_session
+from refold.journal.catalogue.search_text import SearchTerm
+from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.session_index import Progress
+
+_KINDS = session_cards.CARD_KINDS | search_text.SEARCH_KINDS
+_MAX_LINES = 1_000  # indexed in one transaction
+_MAX_HITS = 2_000  # of a search, before those of unwanted sessions are dropped
+_MAX_TOKEN_CHARS = 500
+_MAX_POSITION = 16_383  # that PostgreSQL distinguishes
+_SNIPPET_TOKENS = 20
+_TOKEN_PATTERN = re.compile(r"[^\W_]+")
+_UNINDEXED = """
+select session from refold.journal
+where tenant = refold.tenant() and indexed <> lines order by changed desc
+"""
+_STATE = """
+select j.lines, j.indexed, c.hash, c.card from refold.journal j
+left join refold.card c using (tenant, session)
+where j.tenant = refold.tenant() and j.session = $1
+"""
+_CARDS = """
+select j.session, c.card, extract(epoch from j.changed)::float8 as changed
+from refold.journal j join refold.card c using (tenant, session)
+where j.tenant = refold.tenant() and j.lines > 0 and ($1 or j.session = j.root)
+order by j.changed desc, j.session desc
+"""
+_RESERVE = """
+update refold.journal set indexed = $3
+where tenant = refold.tenant() and session = $1 and indexed = $2
+"""
+_STORE_CARD = """
+insert into refold.card(session, hash, card) values($1, $2, $3)
+on conflict (tenant, session) do update set hash = $2, card = $3
+"""
+_STORE_WORDS = """
+insert into refold.words(session, seq, who, text, vector) values($1, $2, $3, $4, $5::text::tsvector)
+on conflict do nothing
+"""
+_FIND = "select session, seq from refold.search_words($1::text::tsquery, $2)"
+_WORDS = "where tenant = refold.tenant() and session = $1"
+
+
+class PostgreSQLCards:
+    """Implements `CardCatalogue`."""
+
+    def __init__(self, database: Database, tell: Progress) -> None:
+        self._database, self._tell = database, tell
+
+    def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
+        self.freshen(seconds)
+        return self._read_cards(children=children)
+
+    def search(
+        self,
+        text: str,
+        limit: int,
+        wanted: Callable[[Card], bool] = lambda _: True,
+        *,
+        seconds: float = inf,
+    ) -> list[Hit]:
+        terms = search_text.search_terms(text)
+        self.freshen(seconds)
+        rows = self._database.call(lambda db: db.fetch(_FIND, _tsquery(terms), _MAX_HITS))
+        cards = {card.id: card for card in self._read_cards(children=True)} if rows else {}
+        hits = (
+            Hit(cards[row["session"]], row["seq"], "", "")
+            for row in rows
+            if row["session"] in cards
+        )
+        chosen = islice(limit_per_session(hits, wanted), limit)
+        return [self._with_snippet(hit, terms) for hit in chosen]
+
+    def last_cards(self) -> dict[str, Card]:
+        return {card.id: card for card in self._read_cards(children=False)}
+
+    def freshen(self, seconds: float = inf) -> bool:
+        until = time.monotonic() + seconds
+        rows = self._database.call(lambda db: db.fetch(_UNINDEXED))
+        for count, row in enumerate(rows, 1):
+            session = row["session"]
+            while self._database.call(lambda db, session=session: _index(db, session)):
+                if time.monotonic() >= until:
+                    return False
+            self._tell(count, len(rows))
+        return True
+
+    def rebuild(self) -> RebuildResult:
+        began = time.monotonic()
+        self._database.call(_forget_all)
+        self.freshen()
+        sessions, messages, size = self._database.call(_measure)
+        return RebuildResult(sessions, messages, time.monotonic() - began, size)
+
+    def _read_cards(self, *, children: bool) -> list[Card]:
+        rows = self._database.call(lambda db: db.fetch(_CARDS, children))
+        return [replace(_decode_card(row["card"]), changed=row["changed"]) for row in rows]
+
+    def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
+        query = f"select who, text from refold.words {_WORDS} and seq = $2"
+        row = self._database.call(lambda db: db.fetchrow(query, hit.card.id, hit.seq))
+        if row is None:  # deleted meanwhile
+            return hit
+        return replace(hit, who=row["who"], snippet=snippet(row["text"], terms))
+
+
+class _Part(Struct):
+    """Some lines of a session, indexed."""
+
+    card: Card
+    hash: str = ""
+    words: list[tuple[int, str, str]] = []
+
+
+async def _index(db: Connection, session: str) -> bool:
+    """Index more lines of a session. False once there are no more."""
+    state = await db.fetchrow(_STATE, session)
+    if state is None or state["lines"] == state["indexed"]:
+        return False
+    known = _Part(Card(session))
+    if state["card"] is not None and state["indexed"] <= state["lines"]:
+        known = _Part(_decode_card(state["card"]), state["hash"])
+    if known.card.damage:
+        known = _Part(Card(session))
+    query = f"select line from refold.line {_WORDS} and seq > $2 order by seq limit $3"
+    rows = await db.fetch(query, session, known.card.events, _MAX_LINES)
+    part = _read_lines(known, [row["line"] for row in rows])
+    if known.hash and part.card.damage and not part.words:
+        # Perhaps the lines that were indexed are gone: the server lost what it had not flushed.
+        known = _Part(Card(session))
+        rows = await db.fetch(query, session, 0, _MAX_LINES)
+        part = _read_lines(known, [row["line"] for row in rows])
+    upto = state["lines"] if part.card.damage else known.card.events + len(rows)
+    async with db.transaction():
+        reserved = await db.execute(_RESERVE, session, state["indexed"], upto)
+        if reserved == "UPDATE 0":
+            return True  # another process was faster, and may have left some
+        if not known.card.events:
+            await db.execute(f"delete from refold.words {_WORDS}", session)
+        await db.execute(_STORE_CARD, session, part.hash, msgspec.json.encode(part.card))
+        words = [
+            (session, seq, who, text, _tsvector(text)) for seq, who, text in part.words
+        ]
+        await db.executemany(_STORE_WORDS, words)
+    return upto < state["lines"]
+
+
+def _read_lines(known: _Part, lines: Sequence[bytes]) -> _Part:
+    part = _Part(known.card, known.hash, [])
+    head = Head(known.card.events, known.hash or Head().h)
+    try:
+        for line, after in codec.follow(lines, head):
+            event = session_cards.load_event(line, _KINDS)
+            part.card = session_cards.apply_line(part.card, line, event)
+            part.hash = after.h
+            if event is not None and (text := search_text.words_of(event)) is not None:
+                part.words.append((after.seq, *text))
+    except WrongFormat as error:
+        about = replace(part.card.about, directory=error.directory)
+        part.card = replace(part.card, about=about, damage=str(error))
+    except Corrupt as error:
+        part.card = replace(part.card, damage=str(error))
+    return part
+
+
+async def _forget_all(db: Connection) -> None:
+    async with db.transaction():
+        for table in ("words", "card"):
+            await db.execute(f"delete from refold.{table} where tenant = refold.tenant()")
+        await db.execute(
+            "update refold.journal set indexed = 0 where tenant = refold.tenant()"
+        )
+
+
+async def _measure(db: Connection) -> tuple[int, int, int]:
+    """Cards, messages, and the bytes of both tables, which may have rows of other tenants."""
+    count = "select count(*) from refold.{} where tenant = refold.tenant()"
+    size = "select pg_total_relation_size('refold.card') + pg_total_relation_size('refold.words')"
+    cards, words = count.format("card"), count.format("words")
+    return await db.fetchval(cards), await db.fetchval(words), await db.fetchval(size)
+
+
+def _decode_card(data: bytes) -> Card:
+    return msgspec.json.decode(data, type=Card)
+
+
+def tokens_of(text: str) -> Iterator[re.Match[str]]:
+    """The words of an indexed text."""
+    yield from _TOKEN_PATTERN.finditer(text)
+
+
+def plain_token(word: str) -> str:
+    """A word without case and diacritics, as it is compared."""
+    if not word.isascii():
+        parts = unicodedata.normalize("NFKD", word)
+        word = "".join(part for part in parts if not unicodedata.combining(part))
+    return word.casefold()[:_MAX_TOKEN_CHARS]
+
+
+def _plain_tokens(text: str) -> list[str]:
+    # Decomposed, a word may contain what separates words.
+    return [
+        token
+        for match in tokens_of(text)
+        for token in _TOKEN_PATTERN.findall(plain_token(match.group()))
+    ]
+
+
+def _tsvector(text: str) -> str:
+    return " ".join(
+        f"'{token}':{min(position, _MAX_POSITION)}"
+        for position, token in enumerate(_plain_tokens(text), 1)
+    )
+
+
+def _tsquery(terms: Sequence[SearchTerm]) -> str:
+    return " & ".join(f"({_phrase_query(term)})" for term in terms)
+
+
+def _phrase_query(term: SearchTerm) -> str:
+    quoted = [f"'{token}'" for token in _plain_tokens(term.phrase)]
+    return " <-> ".join(quoted) + (":*" if term.is_prefix else "")
+
+
+def snippet(text: str, terms: Sequence[SearchTerm]) -> str:
+    """The part of an indexed text around its first match, with the matches enclosed in marks."""
+    words = list(tokens_of(text))
+    wanted = [
+        (token, term.is_prefix and last == 0)
+        for term in terms
+        for last, token in enumerate(reversed(_plain_tokens(term.phrase)))
+    ]
+    matches = [
+        index
+        for index, word in enumerate(words)
+        if any(
+            token == plain or (is_prefix and plain.startswith(token))
+            for plain in (plain_token(word.group()),)
+            for token, is_prefix in wanted
+        )
+    ]
+    first = max((matches or [0])[0] - _SNIPPET_TOKENS // 4, 0)
+    shown = words[first : first + _SNIPPET_TOKENS]
+    if not shown:
+        return search_text.from_index(text)
+    pieces, end = ["…" if first else ""], shown[0].start() if first else 0
+    for index, word in enumerate(shown, first):
+        mark = (MATCH_START, MATCH_END) if index in matches else ("", "")
+        pieces += [text[end : word.start()], mark[0], word.group(), mark[1]]
+        end = word.end()
+    rest = text[end:] if first + len(shown) == len(words) else "…"
+    return search_text.from_index("".join((*pieces, rest)))

@@ -1,0 +1,344 @@
+"""The connections to one PostgreSQL database, in an event loop and a thread of their own.
+
+So a store that awaits and an index that blocks use the same pool, from any thread and any event
+loop. A session is locked by an advisory lock: PostgreSQL releases it when the connection ends, as it
+does when the process or its machine dies.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from refold.cluster.schema import SCHEMA_REVISION, migrate
+from refold.errors import BadInput, Held, JournalError
+
+T = TypeVar("T")
+EXTRA_MISSING = (
+    "sessions in PostgreSQL need packages that are not installed here: pip install "
+    "'refold[cluster]', or, in a checkout, uv sync --extra cluster"
+)
+URL_SCHEMES = ("postgresql://", "postgres://")
+_MAX_CONNECTIONS = 8  # beside the one that holds the locks
+_CONNECT_SECONDS = 10
+_STATEMENT_SECONDS = 60
+_CLOSE_SECONDS = 5
+_OUTAGE_SECONDS = 15
+_RETRY_SECONDS = 0.2
+_MISSING_TABLES = (
+    "{place} has no tables of refold, or those of another version: `refold cluster init` makes "
+    "and updates them"
+)
+
+
+class Row(Protocol):
+    def __getitem__(self, name: str | int) -> Any: ...
+
+
+class Connection(Protocol):
+    """The used part of `asyncpg.Connection`, which has no types."""
+
+    async def fetch(self, query: str, *values: object) -> Sequence[Row]: ...
+    async def fetchrow(self, query: str, *values: object) -> Row | None: ...
+    async def fetchval(self, query: str, *values: object) -> Any: ...
+    async def execute(self, query: str, *values: object) -> str: ...
+    async def executemany(self, query: str, values: Iterable[Sequence[object]]) -> None: ...
+    def transaction(self) -> AbstractAsyncContextManager[object]: ...
+
+
+class LockHolder(Struct, frozen=True):
+    """The process that has a session open, as it wrote it into the session's row."""
+
+    pid: int = 0
+    host: str = ""
+    since: float = 0.0  # seconds since 1970
+
+    @classmethod
+    def this_process(cls) -> "LockHolder":
+        return cls(os.getpid(), os.uname().nodename, time.time())
+
+    @property
+    def text(self) -> str:
+        if not self.pid:
+            return "another process"
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host}, since {when}"
+
+
+@lru_cache(maxsize=8)
+def database(url: str) -> "Database":
+    """The connections of this process to this database."""
+    return Database(url)
+
+
+class Database:
+    """A pool of connections. `tenant` is the owner of all rows that it can see.
+
+    Raises `JournalError` if the database fails, and `BadInput` if it is not prepared.
+    `place` names the database without the password.
+    """
+
+    def __init__(self, url: str, tenant: str = "default") -> None:
+        self._url, self._tenant = url, tenant
+        self.place = describe_place(url)
+        self._start = threading.Lock()
+        self._runner: _LoopThread | None = None
+        self._pool: Any = None
+        self._locks: _Locks | None = None
+        self._opening: asyncio.Lock | None = None
+
+    def call(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` with a connection, and wait for its result. Blocks."""
+        return self._submit(self._use(work)).result()
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` with a connection. It is completed even if the caller is cancelled."""
+        return await self._wait_for(self._use(work))
+
+    def lock_name(self, session: str) -> str:
+        """What is locked for a session. Other tenants may have one with this id."""
+        return f"{self._tenant} {session}"
+
+    async def lock(self, session: str, owner: object) -> bool:
+        """Lock a session for `owner`, a writer in this process. False if another one has it."""
+        return await self._wait_for(self._lock(session, owner))
+
+    async def unlock(self, session: str, owner: object) -> None:
+        await self._wait_for(self._unlock(session, owner))
+
+    def prepare(self) -> None:
+        """Make the tables or update them. The user of the URL becomes their owner."""
+        _load_driver()
+        with self._as_journal_errors():
+            migrate(self._url)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the database, or unsafe."""
+        return self.call(self._list_problems)
+
+    async def _list_problems(self, db: Connection) -> list[str]:
+        problems = list[str]()
+        role: Any = await db.fetchrow(
+            "select rolsuper or rolbypassrls as sees_all, current_user as name, "
+            "exists(select from pg_roles where rolname = 'refold_worker') as has_roles "
+            "from pg_roles where rolname = current_user"
+        )
+        if role["sees_all"]:
+            problems.append(
+                f"{role['name']!r} may read the rows of every tenant: use a role that is no "
+                "superuser"
+            )
+        if not role["has_roles"]:
+            problems.append(
+                "the roles refold_worker and refold_web do not exist: run `refold cluster "
+                "init` as a role that may create roles"
+            )
+        return problems
+
+    def close(self) -> None:
+        """End all connections. The next call opens new ones."""
+        with self._start:
+            runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.submit(self._close()).result(_CLOSE_SECONDS)
+            runner.stop()
+
+    async def _wait_for(self, work: Awaitable[T]) -> T:
+        return await asyncio.shield(asyncio.wrap_future(self._submit(work)))
+
+    def _submit(self, work: Awaitable[T]) -> "Future[T]":
+        with self._start:
+            self._runner = self._runner or _LoopThread()
+            return self._runner.submit(work)
+
+    async def _use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work`, again after a lost connection: it must not matter how often it runs.
+
+        A database that was there before is waited for, as long as a restart takes.
+        """
+        until = time.monotonic() + _OUTAGE_SECONDS
+        while True:
+            try:
+                with self._as_journal_errors():
+                    pool = await self._opened_pool()
+                    async with pool.acquire() as connection:
+                        return await work(connection)
+            except Disconnected:
+                if self._pool is None or time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _opened_pool(self) -> Any:
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            if self._pool is None:
+                asyncpg = _load_driver()
+                pool = await asyncpg.create_pool(
+                    self._url, min_size=0, max_size=_MAX_CONNECTIONS, **self._options()
+                )
+                async with pool.acquire() as connection:
+                    await self._check_tables(connection)
+                self._pool = pool
+        return self._pool
+
+    def _options(self) -> dict[str, Any]:
+        settings = {"application_name": "refold", "refold.tenant": self._tenant}
+        return {
+            "timeout": _CONNECT_SECONDS,
+            "command_timeout": _STATEMENT_SECONDS,
+            "server_settings": settings,
+        }
+
+    async def _check_tables(self, connection: Connection) -> None:
+        exists = await connection.fetchval(
+            "select to_regclass('refold.revision') is not null"
+        )
+        query = "select version_num from refold.revision"
+        if not exists or await connection.fetchval(query) != SCHEMA_REVISION:
+            raise BadInput(_MISSING_TABLES.format(place=self.place))
+
+    async def _lock(self, session: str, owner: object) -> bool:
+        with self._as_journal_errors():
+            self._opening = self._opening or asyncio.Lock()
+            async with self._opening:
+                if self._locks is None or self._locks.is_closed:
+                    asyncpg = _load_driver()
+                    connection = await asyncpg.connect(self._url, **self._options())
+                    self._locks = _Locks(connection)
+                return await self._locks.lock(self.lock_name(session), owner)
+
+    async def _unlock(self, session: str, owner: object) -> None:
+        if self._locks is not None:
+            with self._as_journal_errors():
+                await self._locks.unlock(self.lock_name(session), owner)
+
+    async def _close(self) -> None:
+        if self._locks is not None:
+            await self._locks.close()
+        if self._pool is not None:
+            await self._pool.close()
+        self._pool = self._locks = self._opening = None
+
+    @contextmanager
+    def _as_journal_errors(self) -> Generator[None]:
+        """Raise errors of the database as `JournalError`."""
+        asyncpg = _load_driver()
+        try:
+            yield
+        except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError) as error:
+            raise BadInput(_MISSING_TABLES.format(place=self.place)) from error
+        except (
+            OSError,
+            TimeoutError,
+            asyncpg.InterfaceError,
+            asyncpg.PostgresConnectionError,
+            asyncpg.OperatorInterventionError,  # it is starting, or shutting down
+        ) as error:
+            why = str(error) or "it did not answer in time"
+            raise Disconnected(f"{self.place} cannot be reached: {why}") from error
+        except asyncpg.PostgresError as error:
+            raise JournalError(f"{self.place} failed: {error}") from error
+
+
+class Disconnected(JournalError):
+    """The connection was lost, or the database cannot be reached."""
+
+
+class _LoopThread:
+    """An event loop in a thread, which ends with the process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        work = self._loop.run_forever
+        self._thread = threading.Thread(target=work, name="refold-postgresql", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Awaitable[T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(_as_coroutine(work), self._loop)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Locks:
+    """The advisory locks of this process, on one connection.
+
+    PostgreSQL gives a connection a lock that it has a second time, so owners are compared here.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._owners = dict[str, object]()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed()
+
+    async def lock(self, name: str, owner: object) -> bool:
+        if name in self._owners:
+            return self._owners[name] is owner
+        query = "select pg_try_advisory_lock(refold.lock_key($1))"
+        if not await self._connection.fetchval(query, name):
+            return False
+        self._owners[name] = owner
+        return True
+
+    async def unlock(self, name: str, owner: object) -> None:
+        if self._owners.get(name) is owner:
+            del self._owners[name]
+            if not self.is_closed:
+                query = "select pg_advisory_unlock(refold.lock_key($1))"
+                await self._connection.fetchval(query, name)
+
+    async def close(self) -> None:
+        self._owners.clear()
+        await self._connection.close()
+
+
+def refuse_held(session: str, holder: LockHolder) -> Held:
+    return Held(f"{session} is being written by {holder.text}: end that one first")
+
+
+def parse_holder(text: str) -> LockHolder:
+    try:
+        return msgspec.json.decode(text, type=LockHolder)
+    except msgspec.DecodeError:
+        return LockHolder()
+
+
+def describe_place(url: str) -> str:
+    """The database that `url` names, without user and password. Raises `BadInput`."""
+    if not url.startswith(URL_SCHEMES):
+        raise BadInput(
+            f"REFOLD_SESSIONS is {url!r}: it must be the URL of a PostgreSQL database, as in "
+            "postgresql://user@host/database"
+        )
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as error:
+        raise BadInput(f"the URL of the database cannot be read: {error}") from error
+    return f"the database {(parts.hostname or 'of this machine') + port}{parts.path}"
+
+
+def _load_driver() -> Any:
+    try:
+        return import_module("asyncpg")  # an extra without types, and slow to import
+    except ImportError as error:
+        raise BadInput(EXTRA_MISSING) from error
+
+
+async def _as_coroutine(work: Awaitable[T]) -> T:
+    return await work

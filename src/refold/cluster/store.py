@@ -1,0 +1,143 @@
+"""A store of one session's lines in PostgreSQL.
+
+A line is *written* when its transaction is committed, before the server has flushed it, and *kept*
+once a later commit was flushed: the server flushes its log in order. One function of the database
+appends, and it checks writer and number of lines in the statement that reserves their place.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from refold.cluster.database import (
+    Connection,
+    Database,
+    LockHolder,
+    parse_holder,
+    refuse_held,
+)
+from refold.errors import Conflict, Fenced, JournalError
+from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Views
+
+_LEASE = """
+insert into refold.journal(session, epoch, claim, holder) values($1, 1, $2, $4)
+on conflict (tenant, session) do update set epoch = journal.epoch + 1,
+  claim = greatest(journal.claim, $2), holder = $4
+where ($3 = 0 or journal.epoch = $3) and ($2 = 0 or $2 >= journal.claim)
+returning epoch, head_seq, head_hash
+"""
+_OF_SESSION = "where tenant = refold.tenant() and session = $1"
+_APPEND = "select refold.append_lines($1, $2, $3, $4, $5, $6)"
+# Flushes the log with its commit. A transaction that only took a number would not: it has written nothing.
+_FLUSH = "select pg_logical_emit_message(true, 'refold', '')::text"
+_WRITTEN, _FENCED = 0, 1
+
+
+class PostgreSQLStore:
+    """Lets one writer write a session. Without a claim, the writer holds a lock."""
+
+    def __init__(self, database: Database, session: str) -> None:
+        self._database, self._session = database, session
+        self._fence, self._epoch, self._is_all_kept = Fence(), 0, True
+        self.blobs: Blobs = PostgreSQLBlobs(database, session)
+        self.views: Views = NoViews()
+
+    async def read_claim(self) -> int:
+        query = f"select claim from refold.journal {_OF_SESSION}"
+        return await self._value(query, self._session) or 0
+
+    async def lease(self, claim: int = 0) -> Lease:
+        with self._fence:
+            if not claim and not await self._database.lock(self._session, self):
+                query = f"select holder from refold.journal {_OF_SESSION}"
+                holder = await self._value(query, self._session) or ""
+                raise refuse_held(self._session, parse_holder(holder))
+            try:
+                lease = await self._take(claim)
+            except BaseException:
+                await self._database.unlock(self._session, self)
+                raise
+        self._epoch = lease.epoch
+        return lease
+
+    async def release(self) -> None:
+        try:
+            await self.keep()
+        finally:
+            self._epoch = 0
+            await self._database.unlock(self._session, self)
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        values = self._session, epoch, expect, *head, list(lines)
+        with self._fence:
+            outcome = await self._value(_APPEND, *values)
+            if outcome == _FENCED:
+                raise Fenced(f"writer {epoch} lost {self._session} to a later one")
+            if outcome != _WRITTEN:
+                raise Conflict(f"{self._session} does not have {expect} lines")
+        self._is_all_kept = False
+
+    async def keep(self) -> None:
+        if not self._is_all_kept:
+            self._is_all_kept = True
+            try:
+                await self._value(_FLUSH)
+            except JournalError:
+                self._is_all_kept = False
+                raise
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        return await self._database.run(lambda db: read_lines(db, self._session, after))
+
+    async def _take(self, claim: int) -> Lease:
+        holder = msgspec.json.encode(LockHolder.this_process()).decode()
+        values = self._session, claim, self._epoch, holder
+        row = await self._database.run(lambda db: db.fetchrow(_LEASE, *values))
+        if row is None:
+            raise Fenced(f"a later writer has {self._session}")
+        return Lease(row["epoch"], head=(row["head_seq"], row["head_hash"]))
+
+    async def _value(self, query: str, *values: object) -> Any:
+        return await self._database.run(lambda db: db.fetchval(query, *values))
+
+
+class PostgreSQLBlobs:
+    """The blobs of one session."""
+
+    def __init__(self, database: Database, session: str) -> None:
+        self._database, self._session = database, session
+
+    async def put(self, blob: bytes) -> str:
+        name = sha256(blob).hexdigest()
+        query = (
+            "insert into refold.blob(session, name, content) values($1, $2, $3) "
+            "on conflict do nothing"
+        )
+        values = self._session, name, blob
+        await self._database.run(lambda db: db.execute(query, *values))
+        return name
+
+    async def get(self, name: str) -> bytes:
+        return await self._database.run(lambda db: read_blob(db, self._session, name))
+
+
+async def read_lines(db: Connection, session: str, after: int = 0) -> Sequence[bytes]:
+    query = f"select line from refold.line {_OF_SESSION} and seq > $2 order by seq"
+    return [row["line"] for row in await db.fetch(query, session, after)]
+
+
+async def read_blob(db: Connection, session: str, name: str) -> bytes:
+    if not re.fullmatch("[0-9a-f]{64}", name):
+        raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
+    query = f"select content from refold.blob {_OF_SESSION} and name = $2"
+    content = await db.fetchval(query, session, name)
+    if content is None:
+        raise JournalError(f"the blob {name} of {session} is missing")
+    if sha256(content).hexdigest() != name:
+        raise JournalError(f"the blob {name} of {session} was changed after it was written")
+    return content

@@ -1,0 +1,55 @@
+"""Copies a session with its subagents from one store of sessions to another.
+
+Lines are copied byte for byte, so that their chain holds, and blobs under their names. A copy that was
+interrupted continues where it stopped.
+"""
+
+from collections.abc import Sequence
+
+from refold.errors import Conflict
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.session_index import SessionIndex
+from refold.journal.store.blobs import NAMING_KINDS, blobs_of
+from refold.journal.store.port import Store
+
+_MAX_LINES = 500  # of one append
+
+
+async def copy_session(source: SessionIndex, target: SessionIndex, session: str) -> int:
+    """Copy a session; return the number of its events.
+
+    Subagents are copied before their parents, and the source must not be written meanwhile.
+    Raises `Conflict` if the target has another session with this id, and `Corrupt` for a
+    damaged one.
+    """
+    count = 0
+    for child in source.children(session):
+        count += await copy_session(source, target, f"{session}/{child}")
+    from_store, to_store = source.store(session), target.store(session)
+    lines = await from_store.read()
+    lease = await to_store.lease()
+    try:
+        await _copy_lines(lines, from_store, to_store, lease.epoch, session)
+    finally:
+        await to_store.release()
+    return count + len(lines)
+
+
+async def _copy_lines(
+    lines: Sequence[bytes], from_store: Store, to_store: Store, epoch: int, session: str
+) -> None:
+    known = await to_store.read()
+    if list(known) != list(lines[: len(known)]):
+        raise Conflict(f"there is another session {session}: delete or rename one of them")
+    followed = list(codec.follow(lines, Head()))
+    for start in range(len(known), len(lines), _MAX_LINES):
+        part = followed[start : start + _MAX_LINES]
+        for line, _ in part:
+            if line.kind in NAMING_KINDS:
+                for name in blobs_of(codec.load(line.kind, line.data)):
+                    await to_store.blobs.put(await from_store.blobs.get(name))
+        head = part[-1][1]
+        new = lines[start : start + _MAX_LINES]
+        await to_store.append(new, expect=start, epoch=epoch, head=(head.seq, head.h))
+    await to_store.keep()
