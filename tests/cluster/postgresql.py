@@ -1,6 +1,6 @@
 """A PostgreSQL server of a test's own, with the tables of refold.
 
-The owner of the tables is no superuser, so that row-level security holds for it.
+The owner of the tables is an ordinary role, so that row-level security applies to it.
 """
 
 import os

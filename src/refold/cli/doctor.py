@@ -213,7 +213,8 @@ def _check_embedded(context: CheckContext, name: str) -> Iterator[Finding]:
 
 
 # Without a home directory there are no files to check.
-_NO_PATHS = Paths(*(Path(os.devnull, "refold"),) * 3)
+_NO_DIRECTORY = Path(os.devnull, "refold")
+_NO_PATHS = Paths(_NO_DIRECTORY, _NO_DIRECTORY, _NO_DIRECTORY)
 _FOLDERLESS_CHECKS: "dict[str, Check]" = {
     "refold": doctor_checks.check_program,
     "programs": doctor_checks.check_programs,

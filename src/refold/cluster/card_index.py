@@ -27,42 +27,42 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.session_index import Progress
 
-_KINDS = session_cards.CARD_KINDS | search_text.SEARCH_KINDS
+_INDEXED_KINDS = session_cards.CARD_KINDS | search_text.SEARCH_KINDS
 _MAX_LINES = 1_000  # indexed in one transaction
 _MAX_HITS = 2_000  # of a search, before those of unwanted sessions are dropped
 _MAX_TOKEN_CHARS = 500
 _MAX_POSITION = 16_383  # that PostgreSQL distinguishes
 _SNIPPET_TOKENS = 20
 _TOKEN_PATTERN = re.compile(r"[^\W_]+")
-_UNINDEXED = """
+_UNINDEXED_SQL = """
 select session from refold.journal
 where tenant = refold.tenant() and indexed <> lines order by changed desc
 """
-_STATE = """
+_STATE_SQL = """
 select j.lines, j.indexed, c.hash, c.card from refold.journal j
 left join refold.card c using (tenant, session)
 where j.tenant = refold.tenant() and j.session = $1
 """
-_CARDS = """
+_CARDS_SQL = """
 select j.session, c.card, extract(epoch from j.changed)::float8 as changed
 from refold.journal j join refold.card c using (tenant, session)
 where j.tenant = refold.tenant() and j.lines > 0 and ($1 or j.session = j.root)
 order by j.changed desc, j.session desc
 """
-_RESERVE = """
+_RESERVE_SQL = """
 update refold.journal set indexed = $3
 where tenant = refold.tenant() and session = $1 and indexed = $2
 """
-_STORE_CARD = """
+_STORE_CARD_SQL = """
 insert into refold.card(session, hash, card) values($1, $2, $3)
 on conflict (tenant, session) do update set hash = $2, card = $3
 """
-_STORE_WORDS = """
+_STORE_WORDS_SQL = """
 insert into refold.words(session, seq, who, text, vector) values($1, $2, $3, $4, $5::text::tsvector)
 on conflict do nothing
 """
-_FIND = "select session, seq from refold.search_words($1::text::tsquery, $2)"
-_WORDS = "where tenant = refold.tenant() and session = $1"
+_FIND_SQL = "select session, seq from refold.search_words($1::text::tsquery, $2)"
+_WORDS_SQL = "where tenant = refold.tenant() and session = $1"
 
 
 class PostgreSQLCards:
@@ -85,7 +85,9 @@ class PostgreSQLCards:
     ) -> list[Hit]:
         terms = search_text.search_terms(text)
         self.freshen(seconds)
-        rows = self._database.call(lambda db: db.fetch(_FIND, _tsquery(terms), _MAX_HITS))
+        rows = self._database.call(
+            lambda db: db.fetch(_FIND_SQL, _tsquery(terms), _MAX_HITS)
+        )
         cards = {card.id: card for card in self._read_cards(children=True)} if rows else {}
         hits = (
             Hit(cards[row["session"]], row["seq"], "", "")
@@ -100,7 +102,7 @@ class PostgreSQLCards:
 
     def freshen(self, seconds: float = inf) -> bool:
         until = time.monotonic() + seconds
-        rows = self._database.call(lambda db: db.fetch(_UNINDEXED))
+        rows = self._database.call(lambda db: db.fetch(_UNINDEXED_SQL))
         for count, row in enumerate(rows, 1):
             session = row["session"]
             while self._database.call(lambda db, session=session: _index(db, session)):
@@ -117,11 +119,11 @@ class PostgreSQLCards:
         return RebuildResult(sessions, messages, time.monotonic() - began, size)
 
     def _read_cards(self, *, children: bool) -> list[Card]:
-        rows = self._database.call(lambda db: db.fetch(_CARDS, children))
+        rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children))
         return [replace(_decode_card(row["card"]), changed=row["changed"]) for row in rows]
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
-        query = f"select who, text from refold.words {_WORDS} and seq = $2"
+        query = f"select who, text from refold.words {_WORDS_SQL} and seq = $2"
         row = self._database.call(lambda db: db.fetchrow(query, hit.card.id, hit.seq))
         if row is None:  # deleted meanwhile
             return hit
@@ -138,7 +140,7 @@ class _Part(Struct):
 
 async def _index(db: Connection, session: str) -> bool:
     """Index more lines of a session. False once there are no more."""
-    state = await db.fetchrow(_STATE, session)
+    state = await db.fetchrow(_STATE_SQL, session)
     if state is None or state["lines"] == state["indexed"]:
         return False
     known = _Part(Card(session))
@@ -146,7 +148,7 @@ async def _index(db: Connection, session: str) -> bool:
         known = _Part(_decode_card(state["card"]), state["hash"])
     if known.card.damage:
         known = _Part(Card(session))
-    query = f"select line from refold.line {_WORDS} and seq > $2 order by seq limit $3"
+    query = f"select line from refold.line {_WORDS_SQL} and seq > $2 order by seq limit $3"
     rows = await db.fetch(query, session, known.card.events, _MAX_LINES)
     part = _read_lines(known, [row["line"] for row in rows])
     if known.hash and part.card.damage and not part.words:
@@ -156,16 +158,18 @@ async def _index(db: Connection, session: str) -> bool:
         part = _read_lines(known, [row["line"] for row in rows])
     upto = state["lines"] if part.card.damage else known.card.events + len(rows)
     async with db.transaction():
-        reserved = await db.execute(_RESERVE, session, state["indexed"], upto)
+        reserved = await db.execute(_RESERVE_SQL, session, state["indexed"], upto)
         if reserved == "UPDATE 0":
             return True  # another process was faster, and may have left some
         if not known.card.events:
-            await db.execute(f"delete from refold.words {_WORDS}", session)
-        await db.execute(_STORE_CARD, session, part.hash, msgspec.json.encode(part.card))
+            await db.execute(f"delete from refold.words {_WORDS_SQL}", session)
+        await db.execute(
+            _STORE_CARD_SQL, session, part.hash, msgspec.json.encode(part.card)
+        )
         words = [
             (session, seq, who, text, _tsvector(text)) for seq, who, text in part.words
         ]
-        await db.executemany(_STORE_WORDS, words)
+        await db.executemany(_STORE_WORDS_SQL, words)
     return upto < state["lines"]
 
 
@@ -174,7 +178,7 @@ def _read_lines(known: _Part, lines: Sequence[bytes]) -> _Part:
     head = Head(known.card.events, known.hash or Head().h)
     try:
         for line, after in codec.follow(lines, head):
-            event = session_cards.load_event(line, _KINDS)
+            event = session_cards.load_event(line, _INDEXED_KINDS)
             part.card = session_cards.apply_line(part.card, line, event)
             part.hash = after.h
             if event is not None and (text := search_text.words_of(event)) is not None:

@@ -5,23 +5,25 @@ loop. A session is locked by an advisory lock: PostgreSQL releases it when the c
 does when the process or its machine dies.
 """
 
-import asyncio
 import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import anyio
 import msgspec
+from anyio.from_thread import BlockingPortal
 from msgspec import Struct
 
 from refold.cluster.schema import SCHEMA_REVISION, migrate
 from refold.errors import BadInput, Held, JournalError
+from refold.journal.store.writer_threads import this_loop_scheduler
 
 T = TypeVar("T")
 EXTRA_MISSING = (
@@ -95,15 +97,15 @@ class Database:
         self._runner: _LoopThread | None = None
         self._pool: Any = None
         self._locks: _Locks | None = None
-        self._opening: asyncio.Lock | None = None
+        self._opening = anyio.Lock()
 
     def call(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` with a connection, and wait for its result. Blocks."""
-        return self._submit(self._use(work)).result()
+        return self._submit(partial(self._use, work)).result()
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` with a connection. It is completed even if the caller is cancelled."""
-        return await self._wait_for(self._use(work))
+        """Run `work` with a connection, and wait for its result."""
+        return await self._wait_for(partial(self._use, work))
 
     def lock_name(self, session: str) -> str:
         """What is locked for a session. Other tenants may have one with this id."""
@@ -111,10 +113,10 @@ class Database:
 
     async def lock(self, session: str, owner: object) -> bool:
         """Lock a session for `owner`, a writer in this process. False if another one has it."""
-        return await self._wait_for(self._lock(session, owner))
+        return await self._wait_for(partial(self._lock, session, owner))
 
     async def unlock(self, session: str, owner: object) -> None:
-        await self._wait_for(self._unlock(session, owner))
+        await self._wait_for(partial(self._unlock, session, owner))
 
     def prepare(self) -> None:
         """Make the tables or update them. The user of the URL becomes their owner."""
@@ -135,8 +137,8 @@ class Database:
         )
         if role["sees_all"]:
             problems.append(
-                f"{role['name']!r} may read the rows of every tenant: use a role that is no "
-                "superuser"
+                f"{role['name']!r} may read the rows of every tenant: use a login of the "
+                "role refold_worker"
             )
         if not role["has_roles"]:
             problems.append(
@@ -150,13 +152,18 @@ class Database:
         with self._start:
             runner, self._runner = self._runner, None
         if runner is not None:
-            runner.submit(self._close()).result(_CLOSE_SECONDS)
+            runner.submit(self._close).result(_CLOSE_SECONDS)
             runner.stop()
 
-    async def _wait_for(self, work: Awaitable[T]) -> T:
-        return await asyncio.shield(asyncio.wrap_future(self._submit(work)))
+    async def _wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await `work` in another event loop. It is completed even if this is cancelled."""
+        future, done = self._submit(work), anyio.Event()
+        schedule = this_loop_scheduler()
+        future.add_done_callback(lambda _: schedule(done.set))
+        await done.wait()
+        return future.result()
 
-    def _submit(self, work: Awaitable[T]) -> "Future[T]":
+    def _submit(self, work: Callable[[], Awaitable[T]]) -> "Future[T]":
         with self._start:
             self._runner = self._runner or _LoopThread()
             return self._runner.submit(work)
@@ -170,16 +177,15 @@ class Database:
         while True:
             try:
                 with self._as_journal_errors():
-                    pool = await self._opened_pool()
+                    pool = await self._open_pool()
                     async with pool.acquire() as connection:
                         return await work(connection)
             except Disconnected:
                 if self._pool is None or time.monotonic() >= until:
                     raise
-                await asyncio.sleep(_RETRY_SECONDS)
+                await anyio.sleep(_RETRY_SECONDS)
 
-    async def _opened_pool(self) -> Any:
-        self._opening = self._opening or asyncio.Lock()
+    async def _open_pool(self) -> Any:
         async with self._opening:
             if self._pool is None:
                 asyncpg = _load_driver()
@@ -209,7 +215,6 @@ class Database:
 
     async def _lock(self, session: str, owner: object) -> bool:
         with self._as_journal_errors():
-            self._opening = self._opening or asyncio.Lock()
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
                     asyncpg = _load_driver()
@@ -227,7 +232,7 @@ class Database:
             await self._locks.close()
         if self._pool is not None:
             await self._pool.close()
-        self._pool = self._locks = self._opening = None
+        self._pool = self._locks = None
 
     @contextmanager
     def _as_journal_errors(self) -> Generator[None]:
@@ -257,19 +262,26 @@ class Disconnected(JournalError):
 class _LoopThread:
     """An event loop in a thread, which ends with the process."""
 
+    _portal: BlockingPortal
+
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        work = self._loop.run_forever
+        started = threading.Event()
+        work = partial(anyio.run, self._serve, started)
         self._thread = threading.Thread(target=work, name="refold-postgresql", daemon=True)
         self._thread.start()
+        started.wait()
 
-    def submit(self, work: Awaitable[T]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(_as_coroutine(work), self._loop)
+    async def _serve(self, started: threading.Event) -> None:
+        async with BlockingPortal() as self._portal:
+            started.set()
+            await self._portal.sleep_until_stopped()
+
+    def submit(self, work: Callable[[], Awaitable[T]]) -> "Future[T]":
+        return self._portal.start_task_soon(work)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._portal.start_task_soon(self._portal.stop)
         self._thread.join()
-        self._loop.close()
 
 
 class _Locks:
@@ -338,7 +350,3 @@ def _load_driver() -> Any:
         return import_module("asyncpg")  # an extra without types, and slow to import
     except ImportError as error:
         raise BadInput(EXTRA_MISSING) from error
-
-
-async def _as_coroutine(work: Awaitable[T]) -> T:
-    return await work

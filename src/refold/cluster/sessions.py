@@ -48,22 +48,22 @@ if TYPE_CHECKING:
 
 _MAX_MEMORY_BYTES = 4_000_000  # of an export; a larger one is written to the disk
 _PIECE_BYTES = 65_536
-_SESSION = "where tenant = refold.tenant() and session = $1"
-_TREE = (
+_SESSION_SQL = "where tenant = refold.tenant() and session = $1"
+_TREE_SQL = (
     "where tenant = refold.tenant() and root = split_part($1, '/', 1) "
     "and (session = $1 or starts_with(session, $1 || '/'))"
 )
-_CHANGED = "extract(epoch from changed)::float8 as changed"
-_CHILDREN = f"""
-select session from refold.journal {_TREE} and session ~ ('^' || $2 || '$') order by session
+_CHANGED_SQL = "extract(epoch from changed)::float8 as changed"
+_CHILDREN_SQL = f"""
+select session from refold.journal {_TREE_SQL} and session ~ ('^' || $2 || '$') order by session
 """
 # The text may also be in a call's arguments: who reads the line looks again.
-_DIRECTORY_LINES = f"""
-select line from refold.line {_SESSION} and (seq = 1
+_DIRECTORY_LINES_SQL = f"""
+select line from refold.line {_SESSION_SQL} and (seq = 1
   or position('"kind":"SessionResumed"'::bytea in line) > 0
   or position('"kind":"Imported"'::bytea in line) > 0) order by seq desc
 """
-_LOCKED = """
+_LOCKED_SQL = """
 select holder, exists(
   select from pg_locks, (select refold.lock_key($2) as key) name
   where locktype = 'advisory' and objsubid = 1
@@ -71,7 +71,7 @@ select holder, exists(
     and (classid::bigint << 32 | objid::bigint) = name.key) as locked
 from refold.journal where tenant = refold.tenant() and session = $1
 """
-_SIZE = f"""
+_SIZE_SQL = f"""
 select count(*) as sessions,
   coalesce(sum((select sum(length(line)) from refold.line l
     where l.tenant = j.tenant and l.session = j.session)), 0)::bigint as lines,
@@ -79,7 +79,7 @@ select count(*) as sessions,
     where b.tenant = j.tenant and b.session = j.session)), 0)::bigint as blobs,
   coalesce(sum((select sum(length(content)) from refold.blob b
     where b.tenant = j.tenant and b.session = j.session)), 0)::bigint as content
-from refold.journal j {_TREE} and lines > 0
+from refold.journal j {_TREE_SQL} and lines > 0
 """
 
 
@@ -102,13 +102,13 @@ class PostgreSQLSessions:
         return self.stored(session) is not None
 
     def stored(self, session: str) -> StoredSession | None:
-        query = f"select {_CHANGED} from refold.journal {_SESSION} and lines > 0"
+        query = f"select {_CHANGED_SQL} from refold.journal {_SESSION_SQL} and lines > 0"
         row = self._row(query, session)
         return StoredSession(session, row["changed"]) if row else None
 
     def sessions(self) -> Iterator[StoredSession]:
         query = (
-            f"select session, {_CHANGED} from refold.journal where tenant = refold.tenant() "
+            f"select session, {_CHANGED_SQL} from refold.journal where tenant = refold.tenant() "
             "and lines > 0 and session = root order by journal.changed desc, session desc"
         )
         for row in self._database.call(lambda db: db.fetch(query)):
@@ -157,12 +157,12 @@ class PostgreSQLSessions:
         return EventHistory(LineEntries(lines[:valid]))
 
     def mentions(self, session: str, text: bytes) -> bool:
-        query = f"select exists(select from refold.line {_SESSION} and position($2 in line) > 0)"
+        query = f"select exists(select from refold.line {_SESSION_SQL} and position($2 in line) > 0)"
         return self._database.call(lambda db: db.fetchval(query, session, text))
 
     def directories(self, session: str) -> SessionDirectories:
         try:
-            rows = self._database.call(lambda db: db.fetch(_DIRECTORY_LINES, session))
+            rows = self._database.call(lambda db: db.fetch(_DIRECTORY_LINES_SQL, session))
         except JournalError:
             return SessionDirectories()
         news = (codec.decode_unchecked(row["line"]) for row in rows)
@@ -180,7 +180,7 @@ class PostgreSQLSessions:
 
     def children(self, session: str) -> Sequence[str]:
         pattern = f"{session}/{CHILD_PATTERN}"
-        rows = self._database.call(lambda db: db.fetch(_CHILDREN, session, pattern))
+        rows = self._database.call(lambda db: db.fetch(_CHILDREN_SQL, session, pattern))
         return [row["session"].rpartition("/")[2] for row in rows]
 
     def blob(self, session: str, name: str) -> bytes:
@@ -190,7 +190,7 @@ class PostgreSQLSessions:
         """There are none."""
 
     def writer(self, session: str) -> SessionWriter | None:
-        row = self._row(_LOCKED, session, self._database.lock_name(session))
+        row = self._row(_LOCKED_SQL, session, self._database.lock_name(session))
         if row is None or not row["locked"]:
             return None
         holder = parse_holder(row["holder"])
@@ -214,9 +214,9 @@ class PostgreSQLSessions:
         return ()
 
     def remember_time(self, session: str) -> Callable[[], None]:
-        query = f"select changed from refold.journal {_SESSION}"
+        query = f"select changed from refold.journal {_SESSION_SQL}"
         before = self._database.call(lambda db: db.fetchval(query, session))
-        restore = f"update refold.journal set changed = $2 {_SESSION}"
+        restore = f"update refold.journal set changed = $2 {_SESSION_SQL}"
         return lambda: self._execute(restore, session, before)
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
@@ -249,7 +249,7 @@ class PostgreSQLSessions:
         return PackedCopy(packed, copy)
 
     def size(self, session: str) -> SessionSize:
-        row: Any = self._row(_SIZE, session)
+        row: Any = self._row(_SIZE_SQL, session)
         files = row["sessions"] + row["blobs"]
         return SessionSize(row["sessions"], files, row["lines"] + row["content"])
 
@@ -261,7 +261,7 @@ class PostgreSQLSessions:
         return anyio.run(copy_session, source, self, session)
 
     async def _delete(self, session: str) -> None:
-        query = f"select session from refold.journal {_TREE}"
+        query = f"select session from refold.journal {_TREE_SQL}"
         rows = await self._database.run(lambda db: db.fetch(query, session))
         owner = object()
         async with AsyncExitStack() as locks:
@@ -284,7 +284,7 @@ class PostgreSQLSessions:
         return not self.mentions(session, b'"kind":"SessionResumed"')
 
     def _first_event(self, session: str) -> Event | None:
-        query = f"select line from refold.line {_SESSION} and seq = 1"
+        query = f"select line from refold.line {_SESSION_SQL} and seq = 1"
         line = self._database.call(lambda db: db.fetchval(query, session))
         return codec.decode_unchecked(line) if line is not None else None
 
@@ -305,7 +305,7 @@ class PostgreSQLSessions:
         lines = self._lines(session).read(0)
         file = directory / log_file.FILE_NAME
         file.write_bytes(b"".join(line + b"\n" for line in lines))
-        query = f"select name from refold.blob {_SESSION}"
+        query = f"select name from refold.blob {_SESSION_SQL}"
         for row in self._database.call(lambda db: db.fetch(query, session)):
             name = row["name"]
             (directory / BLOBS_DIRECTORY / name).write_bytes(self.blob(session, name))
@@ -372,7 +372,7 @@ class _Lines:
 
 async def _delete_rows(db: Connection, session: str) -> None:
     async with db.transaction():
-        await db.execute(f"delete from refold.journal {_TREE}", session)
+        await db.execute(f"delete from refold.journal {_TREE_SQL}", session)
         below = "(session = $1 or starts_with(session, $1 || '/'))"
         query = f"delete from refold.blob where tenant = refold.tenant() and {below}"
         await db.execute(query, session)

@@ -22,18 +22,18 @@ from refold.cluster.database import (
 from refold.errors import Conflict, Fenced, JournalError
 from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Views
 
-_LEASE = """
+_LEASE_SQL = """
 insert into refold.journal(session, epoch, claim, holder) values($1, 1, $2, $4)
 on conflict (tenant, session) do update set epoch = journal.epoch + 1,
   claim = greatest(journal.claim, $2), holder = $4
 where ($3 = 0 or journal.epoch = $3) and ($2 = 0 or $2 >= journal.claim)
 returning epoch, head_seq, head_hash
 """
-_OF_SESSION = "where tenant = refold.tenant() and session = $1"
-_APPEND = "select refold.append_lines($1, $2, $3, $4, $5, $6)"
+_OF_SESSION_SQL = "where tenant = refold.tenant() and session = $1"
+_APPEND_SQL = "select refold.append_lines($1, $2, $3, $4, $5, $6)"
 # Flushes the log with its commit. A transaction that only took a number would not: it has written nothing.
-_FLUSH = "select pg_logical_emit_message(true, 'refold', '')::text"
-_WRITTEN, _FENCED = 0, 1
+_FLUSH_SQL = "select pg_logical_emit_message(true, 'refold', '')::text"
+_OUTCOME_WRITTEN, _OUTCOME_FENCED = 0, 1
 
 
 class PostgreSQLStore:
@@ -46,13 +46,13 @@ class PostgreSQLStore:
         self.views: Views = NoViews()
 
     async def read_claim(self) -> int:
-        query = f"select claim from refold.journal {_OF_SESSION}"
+        query = f"select claim from refold.journal {_OF_SESSION_SQL}"
         return await self._value(query, self._session) or 0
 
     async def lease(self, claim: int = 0) -> Lease:
         with self._fence:
             if not claim and not await self._database.lock(self._session, self):
-                query = f"select holder from refold.journal {_OF_SESSION}"
+                query = f"select holder from refold.journal {_OF_SESSION_SQL}"
                 holder = await self._value(query, self._session) or ""
                 raise refuse_held(self._session, parse_holder(holder))
             try:
@@ -75,10 +75,10 @@ class PostgreSQLStore:
     ) -> None:
         values = self._session, epoch, expect, *head, list(lines)
         with self._fence:
-            outcome = await self._value(_APPEND, *values)
-            if outcome == _FENCED:
+            outcome = await self._value(_APPEND_SQL, *values)
+            if outcome == _OUTCOME_FENCED:
                 raise Fenced(f"writer {epoch} lost {self._session} to a later one")
-            if outcome != _WRITTEN:
+            if outcome != _OUTCOME_WRITTEN:
                 raise Conflict(f"{self._session} does not have {expect} lines")
         self._is_all_kept = False
 
@@ -86,7 +86,7 @@ class PostgreSQLStore:
         if not self._is_all_kept:
             self._is_all_kept = True
             try:
-                await self._value(_FLUSH)
+                await self._value(_FLUSH_SQL)
             except JournalError:
                 self._is_all_kept = False
                 raise
@@ -97,7 +97,7 @@ class PostgreSQLStore:
     async def _take(self, claim: int) -> Lease:
         holder = msgspec.json.encode(LockHolder.this_process()).decode()
         values = self._session, claim, self._epoch, holder
-        row = await self._database.run(lambda db: db.fetchrow(_LEASE, *values))
+        row = await self._database.run(lambda db: db.fetchrow(_LEASE_SQL, *values))
         if row is None:
             raise Fenced(f"a later writer has {self._session}")
         return Lease(row["epoch"], head=(row["head_seq"], row["head_hash"]))
@@ -127,14 +127,14 @@ class PostgreSQLBlobs:
 
 
 async def read_lines(db: Connection, session: str, after: int = 0) -> Sequence[bytes]:
-    query = f"select line from refold.line {_OF_SESSION} and seq > $2 order by seq"
+    query = f"select line from refold.line {_OF_SESSION_SQL} and seq > $2 order by seq"
     return [row["line"] for row in await db.fetch(query, session, after)]
 
 
 async def read_blob(db: Connection, session: str, name: str) -> bytes:
     if not re.fullmatch("[0-9a-f]{64}", name):
         raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
-    query = f"select content from refold.blob {_OF_SESSION} and name = $2"
+    query = f"select content from refold.blob {_OF_SESSION_SQL} and name = $2"
     content = await db.fetchval(query, session, name)
     if content is None:
         raise JournalError(f"the blob {name} of {session} is missing")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError
 
 from refold.errors import BadInput, Corrupt, WrongFormat
-from refold.journal import find_session
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
     Entry,
@@ -115,6 +114,8 @@ class JournalDirectory:
     def resolve(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
     ) -> StoredSession:
+        from refold.journal import find_session  # few starts name a session
+
         return find_session.resolve(self, text, directory, tell)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
@@ -124,6 +125,8 @@ class JournalDirectory:
                 f"there is no readable journal in {self.root / text}: check what "
                 "happened to it"
             )
+        from refold.journal import find_session
+
         return find_session.find(self, text, tell)
 
     def catalogue(

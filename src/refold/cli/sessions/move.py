@@ -18,12 +18,12 @@ from refold.journal.copy_session import copy_session
 from refold.journal.session_index import SessionIndex
 from refold.views.number_format import count_with_noun
 
-FILES = "files"
+TO_FILES = "files"
 
 
 def run(home: SessionIndex, args: Namespace) -> int:
     places = paths(os.environ)
-    url = "" if args.to == FILES else args.to
+    url = "" if args.to == TO_FILES else args.to
     if url == places.sessions:
         raise BadInput(f"--to {args.to!r}: the sessions are there already")
     if bool(args.ids) == args.all:

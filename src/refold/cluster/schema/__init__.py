@@ -1,27 +1,24 @@
-"""The tables of refold in PostgreSQL, and their migrations (Alembic).
+"""The tables of refold in PostgreSQL, and their migrations (Alembic) in `versions`.
 
-`migrate` makes the tables or updates them, as their owner. Every row has a tenant, and a
-connection sees those of its own tenant only: row-level security holds for the owner, too.
+Every row has a tenant, and a connection sees those of its own tenant only: row-level security
+applies to the owner of the tables, too.
 """
 
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 SCHEMA_REVISION = "0001"  # of the newest module in `versions`
-SCHEMA_NAME = "refold"
+_LOCK_KEY = 7_236_801_004  # one process migrates at a time
 
 
 def migrate(url: str) -> None:
     """Make or update the tables in the database at `url`. Raises errors of asyncpg."""
-    from alembic import command  # an extra
-    from alembic.config import Config
-    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import DBAPIError  # an extra
 
-    settings = Config()
-    settings.set_main_option("script_location", str(Path(__file__).parent))
-    settings.attributes["url"] = url
     try:
-        command.upgrade(settings, "head")
+        anyio.run(_migrate, url)
     except DBAPIError as error:
         raise (error.driver_exception or error) from error
 
@@ -36,3 +33,40 @@ def run_script(connection: Any, statements: str) -> None:
         await driver.execute(statements)
 
     connection.connection.dbapi_connection.run_async(run)
+
+
+async def _migrate(url: str) -> None:
+    """Apply all new migrations in one transaction."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
+
+    address = make_url(url).set(drivername="postgresql+asyncpg")
+    engine = create_async_engine(address, poolclass=NullPool)
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_apply_migrations)
+    finally:
+        await engine.dispose()
+
+
+def _apply_migrations(connection: Any) -> None:
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import text
+
+    scripts: Any = ScriptDirectory(str(Path(__file__).parent))
+
+    def list_steps(revision: Any, context: object) -> Any:
+        return scripts._upgrade_revs("head", revision)  # as `alembic upgrade` does
+
+    connection.execute(text("create schema if not exists refold"))
+    connection.execute(text(f"select pg_advisory_xact_lock({_LOCK_KEY})"))
+    with EnvironmentContext(Config(), scripts, fn=list_steps) as environment:
+        environment.configure(
+            connection=connection,
+            version_table="revision",
+            version_table_schema="refold",
+        )
+        environment.run_migrations()

@@ -133,7 +133,7 @@ class Job(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.ended = anyio.Event()
-        self._work, self._soon = function, _this_loop_scheduler()
+        self._work, self._soon = function, this_loop_scheduler()
         self._result: T | None = None
         self._error: BaseException | None = None
 
@@ -164,7 +164,7 @@ class _Trio(Protocol):
     def run_sync_soon(self, call: Callable[[], object], /) -> object: ...
 
 
-def _this_loop_scheduler() -> Callable[[Callable[[], object]], object]:
+def this_loop_scheduler() -> Callable[[Callable[[], object]], object]:
     loop = current_token().native_token
     if hasattr(loop, "call_soon_threadsafe"):
         return cast(_Asyncio, loop).call_soon_threadsafe

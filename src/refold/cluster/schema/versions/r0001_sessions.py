@@ -7,7 +7,7 @@ from refold.cluster.schema import run_script
 revision = "0001"
 down_revision = None
 
-_TABLES = """
+_TABLES_SQL = """
 create function refold.tenant() returns text language sql stable
   as $$ select current_setting('refold.tenant') $$;
 
@@ -73,7 +73,7 @@ create index words_by_vector on refold.words using gin(vector);
 """
 
 # The only way to write lines. 0: written; 1: a later writer has the session; 2: other lines are there.
-_APPEND = """
+_APPEND_SQL = """
 create function refold.append_lines(
   name text, writer bigint, expect bigint, last_seq bigint, last_hash text, added bytea[]
 ) returns int language plpgsql security definer set search_path = refold, pg_temp as $$
@@ -99,7 +99,7 @@ end $$;
 """
 
 # No row-level security before the index of words: its operator is not leakproof, so it would not be used.
-_SEARCH = """
+_SEARCH_SQL = """
 create function refold.search_words(wanted tsquery, most int)
 returns table(session text, seq bigint) language sql stable security definer
 set search_path = refold, pg_temp as $$
@@ -109,7 +109,7 @@ set search_path = refold, pg_temp as $$
 $$;
 """
 
-_SECURITY = """
+_SECURITY_SQL = """
 do $$
 declare name text;
 begin
@@ -156,5 +156,5 @@ end $$;
 
 
 def upgrade() -> None:
-    for statements in (_TABLES, _APPEND, _SEARCH, _SECURITY):
+    for statements in (_TABLES_SQL, _APPEND_SQL, _SEARCH_SQL, _SECURITY_SQL):
         run_script(op.get_bind(), statements)
