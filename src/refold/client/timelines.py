@@ -17,8 +17,8 @@ from refold.journal.state.session_tree import ROOT_ADDRESS
 from refold.views.session_tree import Labels
 from refold.views.timeline import TimelineRow, timeline
 
-_MAX_TIMELINES = 4  # kept in memory: of those that are scrolled now
-_OPEN_OUTCOMES = ("running", "waiting")  # of rows whose time goes on
+_MAX_TIMELINES = 4  # in memory: of those that are scrolled now
+_OPEN_OUTCOMES = ("running", "waiting")  # of rows that still run
 
 
 class TimelinePage(Struct, frozen=True):

@@ -139,7 +139,7 @@ class _Part(Struct):
 
 
 async def _index(db: Connection, session: str) -> bool:
-    """Index more lines of a session. False once there are no more."""
+    """Index more lines of a session. Returns False at its end."""
     state = await db.fetchrow(_STATE_SQL, session)
     if state is None or state["lines"] == state["indexed"]:
         return False

@@ -25,7 +25,7 @@ from refold.cluster.schema import SCHEMA_REVISION, migrate
 from refold.errors import BadInput, Held, JournalError
 from refold.journal.store.writer_threads import this_loop_scheduler
 
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 EXTRA_MISSING = (
     "sessions in PostgreSQL need packages that are not installed here: pip install "
     "'refold[cluster]', or, in a checkout, uv sync --extra cluster"
@@ -99,11 +99,11 @@ class Database:
         self._locks: _Locks | None = None
         self._opening = anyio.Lock()
 
-    def call(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result. Blocks."""
         return self._submit(partial(self._use, work)).result()
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result."""
         return await self._wait_for(partial(self._use, work))
 
@@ -155,7 +155,7 @@ class Database:
             runner.submit(self._close).result(_CLOSE_SECONDS)
             runner.stop()
 
-    async def _wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await `work` in another event loop. It is completed even if this is cancelled."""
         future, done = self._submit(work), anyio.Event()
         schedule = this_loop_scheduler()
@@ -163,12 +163,12 @@ class Database:
         await done.wait()
         return future.result()
 
-    def _submit(self, work: Callable[[], Awaitable[T]]) -> "Future[T]":
+    def _submit(self, work: Callable[[], Awaitable[ResultT]]) -> "Future[ResultT]":
         with self._start:
             self._runner = self._runner or _LoopThread()
             return self._runner.submit(work)
 
-    async def _use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _use(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work`, again after a lost connection: it must not matter how often it runs.
 
         A database that was there before is waited for, as long as a restart takes.
@@ -276,7 +276,7 @@ class _LoopThread:
             started.set()
             await self._portal.sleep_until_stopped()
 
-    def submit(self, work: Callable[[], Awaitable[T]]) -> "Future[T]":
+    def submit(self, work: Callable[[], Awaitable[ResultT]]) -> "Future[ResultT]":
         return self._portal.start_task_soon(work)
 
     def stop(self) -> None:

@@ -94,14 +94,14 @@ class PostgreSQLSessions:
         self._database, self.root = database, root
 
     def new_id(self, started_at: float) -> str:
-        while self.stored(name := random_id(started_at)) is not None:
+        while self.look_up(name := random_id(started_at)) is not None:
             pass
         return name
 
     def exists(self, session: str) -> bool:
-        return self.stored(session) is not None
+        return self.look_up(session) is not None
 
-    def stored(self, session: str) -> StoredSession | None:
+    def look_up(self, session: str) -> StoredSession | None:
         query = f"select {_CHANGED_SQL} from refold.journal {_SESSION_SQL} and lines > 0"
         row = self._row(query, session)
         return StoredSession(session, row["changed"]) if row else None

@@ -14,7 +14,7 @@ from refold.journal.state.children import CHILD_PATTERN
 class Sessions(Protocol):
     """The needed part of a `SessionIndex`."""
 
-    def stored(self, session: str) -> StoredSession | None: ...
+    def look_up(self, session: str) -> StoredSession | None: ...
     def sessions(self) -> Iterator[StoredSession]: ...
     def newest_of(self, directory: Path) -> StoredSession | None: ...
     def catalogue(self, tell: Progress) -> CardCatalogue: ...
@@ -27,12 +27,12 @@ def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
         return _find_subagent(sessions, find(sessions, root, tell), names)
     if not text:
         raise BadInput("an empty text names no session: give an id or its beginning")
-    if "/" not in text and text[0] != "." and (exact := sessions.stored(text)):
+    if "/" not in text and text[0] != "." and (exact := sessions.look_up(text)):
         return exact
     from refold.journal.catalogue.session_card import match_card  # only without an exact id
 
     card = match_card(text, sessions.catalogue(tell).cards())
-    session = sessions.stored(card.id) if card else None
+    session = sessions.look_up(card.id) if card else None
     if session is None:
         ids = [session.id for session in sessions.sessions()]
         raise BadInput(_unknown_session_text(text, ids))
@@ -59,7 +59,7 @@ def _find_subagent(
 ) -> StoredSession:
     for name in names:
         is_name = re.fullmatch(CHILD_PATTERN, name)
-        child = sessions.stored(f"{session.id}/{name}") if is_name else None
+        child = sessions.look_up(f"{session.id}/{name}") if is_name else None
         if child is None:
             raise BadInput(
                 f"the session {session.id} has no subagent {name!r} (`refold tree "

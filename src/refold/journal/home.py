@@ -107,9 +107,9 @@ class JournalDirectory:
                 if _has_no_user(path):
                     continue
                 if _has_message(path):
-                    return self.stored(id_)
+                    return self.look_up(id_)
                 silent = silent or id_
-        return self.stored(silent) if silent else None
+        return self.look_up(silent) if silent else None
 
     def resolve(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
@@ -120,7 +120,7 @@ class JournalDirectory:
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
         is_name = text and "/" not in text and text[0] != "."
-        if is_name and os.path.isdir(self.root / text) and not self.stored(text):
+        if is_name and os.path.isdir(self.root / text) and not self.look_up(text):
             raise BadInput(
                 f"there is no readable journal in {self.root / text}: check what "
                 "happened to it"
@@ -255,7 +255,7 @@ class JournalDirectory:
 
         delete(self.root, self.path(session))
 
-    def stored(self, session: str) -> StoredSession | None:
+    def look_up(self, session: str) -> StoredSession | None:
         path = self.path(session)
         stamp = stamp_of(path / log_file.FILE_NAME)
         return StoredSession(session, stamp.mtime_seconds) if stamp else None
