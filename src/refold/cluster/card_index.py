@@ -79,7 +79,7 @@ class PostgreSQLCards:
         self,
         text: str,
         limit: int,
-        wanted: Callable[[Card], bool] = lambda _: True,
+        matches: Callable[[Card], bool] = lambda _: True,
         *,
         seconds: float = inf,
     ) -> list[Hit]:
@@ -94,7 +94,7 @@ class PostgreSQLCards:
             for row in rows
             if row["session"] in cards
         )
-        chosen = islice(limit_per_session(hits, wanted), limit)
+        chosen = islice(limit_per_session(hits, matches), limit)
         return [self._with_snippet(hit, terms) for hit in chosen]
 
     def last_cards(self) -> dict[str, Card]:
