@@ -296,7 +296,7 @@ class FarWorkspace:
         call.send("end")
 
     def _head_commit(self) -> str:
-        """The commit that is checked out; "" if it cannot be told."""
+        """The commit that is checked out; "" if it is not known."""
         head = self._text(".git/HEAD").strip()
         name = head[len("ref: ") :] if head.startswith("ref: ") else ""
         if not name:
