@@ -235,5 +235,5 @@ def test_tool_with_dry_run_may_use_files_only() -> None:
         """Call both tools."""
         return Reply(f"{path} {files} {commands}")
 
-    with pytest.raises(BadInput, match="'both' takes commands: with dry_run=True"):
+    with pytest.raises(BadInput, match="'run_both' takes commands: with dry_run=True"):
         tool(Effect.CHANGE, path="path", dry_run=True)(run_both)

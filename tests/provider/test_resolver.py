@@ -144,6 +144,7 @@ _MAY = {
     "mcp/http_transport.py": "gives the SDK a client without a network of its own",
     "mcp/oauth_network.py": "gives the SDK a client without a network of its own",
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
+    "place/far/port_tunnel.py": "connects to a port on the loopback of a place, for its user",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
 }
