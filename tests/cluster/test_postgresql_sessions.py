@@ -267,7 +267,7 @@ def test_a_line_that_was_changed_by_hand_is_reported(
     (damage,) = sessions.check(ONE).damages
 
     assert damage.line == 2
-    assert f"{ONE} in the database of this machine/refold, line 2: " in str(damage)
+    assert f"{ONE} in the database refold on this machine, line 2: " in str(damage)
     assert "Pay 99" not in str(_events(sessions, ONE))
 
 
@@ -344,7 +344,7 @@ def test_an_interrupted_move_continues_and_an_open_session_is_left_alone(
         (
             "postgresql://me:secret@127.0.0.1:1/x",
             JournalError,
-            "127.0.0.1:1/x cannot be reached",
+            "the database x on 127.0.0.1:1 cannot be reached",
         ),
         ("", BadInput, "refold cluster init"),
     ],

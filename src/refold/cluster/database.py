@@ -342,7 +342,8 @@ def describe_place(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
         raise BadInput(f"the URL of the database cannot be read: {error}") from error
-    return f"the database {(parts.hostname or 'of this machine') + port}{parts.path}"
+    host = f"{parts.hostname}{port}" if parts.hostname else "this machine"
+    return f"the database {parts.path.removeprefix('/') or '(default)'} on {host}"
 
 
 def _load_driver() -> Any:
