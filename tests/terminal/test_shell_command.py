@@ -8,6 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from refold.client.elsewhere import find_directory_elsewhere
 from refold.commands.command_context import ProgramOutput
 from refold.commands.shell import as_message
 from refold.console.pty import TerminalModes
@@ -43,6 +44,18 @@ def last_messages(of: ScriptedTerminal) -> list[str]:
     request: Request = of.provider.heard[-1]
     spoken = [s.message for s in request.messages if s.message.role == "user"]
     return [part.text for part in spoken[-1].parts if isinstance(part, Text)]
+
+
+def test_a_shell_command_is_refused_where_the_files_are_elsewhere(
+    home: Path, tmp_path: Path
+) -> None:
+    directory = find_directory_elsewhere(f"cmd:sh # {tmp_path}", {})
+    assert directory is not None
+
+    texts = ScriptedTerminal(directory).tell(f"!touch {tmp_path}/made")
+
+    assert any(f"the files are in cmd:sh # {tmp_path}" in text for text in texts)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(

@@ -59,6 +59,11 @@ async def run(context: CommandContext, arguments: str) -> None:
         raise BadInput(_ALONE_HEAD)
     if "\0" in arguments:
         raise BadInput("a command cannot contain a zero byte")
+    if address := context.session.status.address:
+        raise BadInput(
+            f"! runs a command on this machine, and the files are in {address}: ask the "
+            "model to run it, or run it in a shell there"
+        )
     directory = context.session.view.session.directory or "."
     known = programs.Programs(os.environ, (directory,))
     own = os.environ.get("SHELL", "")
