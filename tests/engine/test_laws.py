@@ -90,6 +90,7 @@ FURTHER: list[some.SearchStrategy[Any]] = [
     some.builds(news.ModelAsked, policies=some.just(("ended_commands",))),
     some.builds(news.WorktreeEntered, some.just("/tree"), some.just("/tree"), some.just("refold/t")),
     some.builds(news.WorktreeLeft, some.just("/w"), some.just("/tree"), some.sampled_from(["kept", "gone"])),
+    some.builds(news.PlaceRebuilt, some.just("ssh://h/w"), some.booleans()),
     some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
     some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("answered", "done"))),
     some.sampled_from([
@@ -217,7 +218,7 @@ def test_every_kind_of_event_but_those_for_readers_changes_the_view() -> None:
         news.NestedCallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesSaved("a", "0" * 64),
         news.VariableInjected("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
         news.HookRan("Stop", "check", "k", 2, context="more"),
-        news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"),
+        news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"), news.PlaceRebuilt("ssh://h/w"),
     ]  # fmt: skip
     beside = news.BackgroundStarted("background-1", "make")
     view = fold(numbered_entries([*outcome, plan, result, born, wants, beside]))

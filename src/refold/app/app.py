@@ -262,8 +262,10 @@ class App:
     async def aclose(self) -> None:
         for id_ in self._snapshots:
             self.log("info", "left", id_)
-        # First, and without a wait that could be cancelled: a sandbox may be there.
-        self.workspace.close()
+        try:
+            await self.workspace.settle()
+        finally:  # without a wait that could be cancelled: a sandbox may be there
+            self.workspace.close()
         if self.workspaces.cache_info().currsize:
             self.workspaces().close()
         if self.traces is not None:

@@ -20,6 +20,7 @@ from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import (
     ended_commands,
     nested_instructions,
+    place_rebuilt,
     reminder_policies,
 )
 from refold.engine.policies.step_limit import at_most, going_on
@@ -93,6 +94,7 @@ def policies(
         in_plan_mode(settings.permission_mode),
         *(reminder_policies() if settings.reminders else ()),
         nested_instructions,
+        place_rebuilt,
         ended_commands,
         wait_for_children,
         converse,

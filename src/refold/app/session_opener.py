@@ -93,6 +93,8 @@ class SessionOpener:
         opening = Opening(place, __version__, id_, resume_hooks)
         session.prepare(opening, _leave_lost_worktree)
         await (record.fold_without_lock() if look else record.open())
+        if snapshots is not None and not child:
+            await shared.workspace.join(id_, record, look=look)
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
         session.background = turn_context.background

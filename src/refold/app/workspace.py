@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from refold.place.editor_files import Editor
     from refold.place.elsewhere.pipe import PlaceGreeting
     from refold.place.sandbox import Sandbox
+    from refold.session.recorder import Recorder
     from refold.values.hosts import ReachableHosts
 
 _MIB_BYTES = 1024 * 1024
@@ -272,6 +273,12 @@ class Workspace:
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None] | None:
         """Have a place elsewhere refuse older writers of this session. The result ends that."""
         return None
+
+    async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
+        """Bring checkpoints of this session home, if the workspace is elsewhere."""
+
+    async def settle(self) -> None:
+        """Wait, for a while, for what `join` has begun. Call it before `close`."""
 
     def close(self) -> None:
         if self._code is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from refold.app.checkpoints_at_home import CheckpointsAtHome
 from refold.app.workspace import (
     Workspace,
     WorkspaceDirectories,
@@ -22,6 +23,7 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.elsewhere.address import PlaceAddress
 from refold.place.elsewhere.directory import store_instructions
+from refold.place.elsewhere.home_packs import HomePacks
 from refold.place.elsewhere.pipe import Pipe, PlaceGreeting, PlaceSettings
 from refold.place.elsewhere.place_commands import PlaceCommands
 from refold.place.elsewhere.place_files import PlaceFiles, paths_below
@@ -35,6 +37,7 @@ from refold.values.secret_mask import FindSecrets, without_secrets
 if TYPE_CHECKING:
     from refold.code.source_code import CodeWorkspace
     from refold.place.editor_files import Editor
+    from refold.session.recorder import Recorder
 
 _MIB_BYTES = 1024 * 1024
 _MAX_PATHS = 100_000  # compared with rules before a command
@@ -73,6 +76,8 @@ class WorkspaceElsewhere(Workspace):
             },
         )
         self._pipe = Pipe(address, wanted, environ)
+        self._packs = HomePacks(paths.checkpoints, self.directory, environ)
+        self._at_home = CheckpointsAtHome(self._pipe, self._packs)
         greeting = self._pipe.greeting
         store_instructions(self.directory, greeting.instructions)
         self.files = files = PlaceFiles(
@@ -109,14 +114,21 @@ class WorkspaceElsewhere(Workspace):
     def snapshots(self, session: str) -> Snapshots | None:
         if not self._settings.checkpoints:
             return None
-        return PlaceSnapshots(self._pipe, self._forget)
+        return PlaceSnapshots(self._pipe, self._forget, self._packs)
+
+    async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
+        if self._settings.checkpoints:
+            await self._at_home.join(session, record, look=look)
+
+    async def settle(self) -> None:
+        await self._at_home.settle()
 
     def notices(self) -> tuple[str, ...]:
         greeting, name = self._pipe.greeting, escape_name(self._address.text)
         where = f"The workspace is {name}: {escape_name(greeting.root)} of {greeting.user}@{greeting.host}."
-        if greeting.confines:
-            return (where,)
-        return where, _CONTAINER_NOTICE.format(address=name)
+        kept = f"{name}: {self._at_home.notice}." if self._at_home.notice else ""
+        boundary = "" if greeting.confines else _CONTAINER_NOTICE.format(address=name)
+        return (where, *filter(None, (boundary, kept)))
 
     def close(self) -> None:
         super().close()

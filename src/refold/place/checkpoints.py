@@ -95,7 +95,7 @@ class Checkpoints:
         self._roots = tuple(root for root in real if os.path.isdir(root))
         programs = Programs(environ, self._roots)
         git, path = programs.find("git"), programs.path
-        self._repository = SnapshotRepository(
+        self.repository = SnapshotRepository(
             snapshot_directory(store.absolute(), next(iter(real))), git, path
         )
         ignored = IgnoreRules(
@@ -169,7 +169,7 @@ class Checkpoints:
         """What `secure` waits for; None if there is nothing to store."""
         from refold.place.snapshot_lender import lenders_in, may_delete_objects
 
-        lenders = lenders_in(self._repository.directory)
+        lenders = lenders_in(self.repository.directory)
         if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
             return None
         return self._start_thread(self._store_lent)
@@ -259,14 +259,14 @@ class Checkpoints:
     def _scan(self) -> "Scan":
         from refold.place.snapshot_scan import Scan
 
-        return Scan(self._repository, self._ignored, self._session)
+        return Scan(self.repository, self._ignored, self._session)
 
     @property
     def history(self) -> "CommitHistory":
         """The commits of the repository that the first directory lies in."""
         from refold.place.commit_history import CommitHistory
 
-        return CommitHistory(self._repository, self._roots[0])
+        return CommitHistory(self.repository, self._roots[0])
 
     def _scan_files(self, look: "SnapshotTask") -> None:
         look.began = self._clock()
@@ -300,9 +300,9 @@ class Checkpoints:
         wanted = [step for step in steps.values() if not only or step.path in only]
         if not wanted:
             return 0
-        with self._repository.lock("restoring"):
+        with self.repository.lock("restoring"):
             try:
-                return rewrite(self._repository, wanted, progress)
+                return rewrite(self.repository, wanted, progress)
             finally:
                 self.note_change()
 
@@ -354,19 +354,19 @@ class Checkpoints:
     def _diff(self, *arguments: str) -> bytes:
         from refold.place.snapshot_lender import lenders_in
 
-        self._repository.create()
+        self.repository.create()
         command = (
             "--literal-pathspecs", "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff",
             "--no-textconv", *arguments,
         )  # fmt: skip
-        folder = str(self._repository.directory)
+        folder = str(self.repository.directory)
         try:
-            return self._repository.run(*command, folder=folder)
+            return self.repository.run(*command, folder=folder)
         except GitFailed:  # a content may be lent
             names = filter(
-                None, (*lenders_in(self._repository.directory), self._commit_objects)
+                None, (*lenders_in(self.repository.directory), self._commit_objects)
             )
-            borrowing = self._repository.with_lenders(*names)
+            borrowing = self.repository.with_lenders(*names)
             process = borrowing.start(*command, folder=folder)
             return process.read(seconds=MAX_BORROWING_SECONDS)
 

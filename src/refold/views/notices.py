@@ -11,6 +11,7 @@ import msgspec
 
 from refold.journal.events.child_events import (
     HookRan,
+    PlaceRebuilt,
     TerminalEnded,
     TerminalStarted,
     WorktreeLeft,
@@ -259,6 +260,25 @@ def _display_path(path: str, view: View) -> str:
 
 def _shorten(text: str) -> str:
     return shorten(on_one_line(text), _MAX_COMMAND_CHARS)
+
+
+def place_rebuilt_text(event: PlaceRebuilt) -> str:
+    """What a new place has, and what is lost."""
+    begins = f"{on_one_line(event.place)} was lost and is another place now"
+    if event.problem:
+        return f"{begins}; its files were not restored: {_shorten(event.problem)}"
+    if not event.restored:
+        return f"{begins}; the files that are there were not changed."
+    of = f" of event {event.checkpoint}" if event.checkpoint else ""
+    text = f"{begins}: {event.files} files of the checkpoint{of} were restored."
+    if event.lost or event.calls:
+        names = ", ".join(map(on_one_line, event.lost[:_MAX_FILES]))
+        more = len(event.lost) - _MAX_FILES
+        rest = f" and {more} more" if more > 0 else ""
+        text += (
+            f" Lost may be what {event.calls} later calls did: {names or 'unknown'}{rest}."
+        )
+    return text
 
 
 def worktree_left_text(left: WorktreeLeft) -> str:

@@ -26,6 +26,11 @@ OTHER_PLACE = (
     "<reminder>This session works in {directory} now. Relative paths begin there; earlier "
     "ones began elsewhere.</reminder>"
 )
+PLACE_REBUILT = (
+    "<reminder>The place of your workspace was lost, and this is a new one. {files}{lost} What git "
+    "ignores, what was installed and what ran there are gone. Look before you rely on "
+    "anything.</reminder>"
+)
 ENDED_COMMANDS = "<reminder>Commands in the background have ended:\n{commands}</reminder>"
 FOLDER_INSTRUCTIONS = (
     "<reminder>Instructions of this project for files in {folder} (from {file}). There they count "
@@ -90,6 +95,24 @@ def ended_commands(view: View) -> Note | None:
         return None
     lines = [f"- {_end_line(command)}" for command in view.background.news]
     return Note(ENDED_COMMANDS.format(commands=_join_lines(lines))) if lines else None
+
+
+def place_rebuilt(view: View) -> Note | None:
+    """Say that files are gone. Always on: the model would believe in them."""
+    news = view.reminders.rebuilt
+    if news is None:
+        return None
+    files = (
+        "Its files are those of the newest checkpoint that was stored elsewhere."
+        if news.restored
+        else "It has other files than the lost one had."
+    )
+    lost = ""
+    if news.lost or news.calls:
+        names = [_escape(relative_name(path, view.session.directory)) for path in news.lost]
+        lines = _join_lines([f"- {name}" for name in names] or ["- unknown files"])
+        lost = f" {news.calls} calls came after it; these changes may be lost:\n{lines}\n"
+    return Note(PLACE_REBUILT.format(files=files, lost=lost))
 
 
 def _end_line(command: BackgroundCommand) -> str:

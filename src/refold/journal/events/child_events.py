@@ -314,6 +314,22 @@ class FileUploaded(Struct, frozen=True):
     checkpoint: int = 0  # the seq of a `Checkpointed`; 0: no files are checkpointed
 
 
+class PlaceRebuilt(Struct, frozen=True):
+    """The place elsewhere was lost, and another one stands at its address.
+
+    If it was `restored`, it has the files of `checkpoint`, the newest that was on this machine (0: of
+    another session). `lost` are files that calls had changed after it, and `calls` counts those.
+    """
+
+    place: str  # its address
+    restored: bool = False  # False: it keeps the files that it has
+    checkpoint: int = 0  # the seq of a `Checkpointed`
+    files: int = 0  # number of files that were restored
+    lost: tuple[str, ...] = ()  # real paths
+    calls: int = 0
+    problem: str = ""  # why it could not be restored
+
+
 class TerminalStarted(Struct, frozen=True):
     """The user opened a terminal in the page. Written before its shell is started.
 

@@ -3,8 +3,7 @@
 Three rules keep a journal readable in five years:
 
 * Names are past tense. An event reports what happened; it does not order anything.
-* Events carry results, never recipes. Folding them again must not call a
-  model, run a tool, read a clock or use chance.
+* Events carry results, never recipes: folding calls no model, tool, clock or chance.
 * A field may be added with a default; none is renamed or removed. What must
   change shape gets a new class.
 
@@ -31,6 +30,7 @@ from refold.journal.events.child_events import (
     HookRan,
     MailSent,
     NestedCallMade,
+    PlaceRebuilt,
     TeammateIdled,
     TeamsSwitched,
     TerminalEvent,
@@ -469,7 +469,7 @@ Event: TypeAlias = (
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | InstructionsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
-    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | FileUploaded | ModelChosen | HookRan
+    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | FileUploaded | PlaceRebuilt | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | TerminalEvent | Noted | Unknown
 )  # fmt: skip
 

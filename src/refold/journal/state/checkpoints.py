@@ -17,6 +17,7 @@ from refold.journal.events.kinds import (
     FilesRestored,
     FileUploaded,
     Imported,
+    PlaceRebuilt,
     Rewound,
     Said,
     SessionResumed,
@@ -29,7 +30,7 @@ from refold.values.growing import Log
 
 EVENT_KINDS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
-    SessionResumed, WorktreeEntered, WorktreeLeft, FileUploaded,
+    SessionResumed, WorktreeEntered, WorktreeLeft, FileUploaded, PlaceRebuilt,
 )  # fmt: skip
 _EXCERPT_CHARS = 300  # characters of a message, to recognize it
 
@@ -127,7 +128,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return Checkpoints(directory)
         case Started() | FileUploaded():
             return _with_disturbance(saved, entry.seq, entry.event)
-        case Ended(outcome="unknown"):
+        case Ended(outcome="unknown") | PlaceRebuilt():
             return replace(saved, doubtful=True)
         case FilesRestored(checkpoint):
             return _with_restore(saved, entry, checkpoint)

@@ -17,6 +17,7 @@ from refold.journal.events.kinds import (
     ModeChanged,
     ModelAnswered,
     ModelAsked,
+    PlaceRebuilt,
     PlanAnswered,
     Rewound,
     SessionResumed,
@@ -28,12 +29,12 @@ from refold.values.control import Todos
 
 EVENT_KINDS = (
     TurnStarted, ModelAsked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
-    Rewound, ExternalEditsFound, InstructionsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
+    Rewound, ExternalEditsFound, InstructionsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft, PlaceRebuilt,
 )  # fmt: skip
 
 # The names of the policies whose notes count here.
 PLANNING_POLICY, TODOS_POLICY, FILES_POLICY = "planning", "open_todos", "changed_files"
-PLACE_POLICY = "other_place"
+PLACE_POLICY, REBUILT_POLICY = "other_place", "place_rebuilt"
 NESTED_POLICY = "nested_instructions"
 
 
@@ -60,6 +61,7 @@ class Reminders(Struct, frozen=True):
     external_edits: tuple[tuple[str, str], ...] = ()
     moved: bool = False  # the directory changed; the model does not know yet
     instructions: tuple[NestedInstructions, ...] = ()
+    rebuilt: PlaceRebuilt | None = None  # the model does not know yet
 
 
 def apply(reminders: Reminders, entry: Entry) -> Reminders:
@@ -88,7 +90,10 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
             # After a compaction the kept messages may still say that plan mode is on.
             left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
             return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
-        case SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound():
+        case (
+            SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound()
+            | PlaceRebuilt()
+        ):  # fmt: skip
             return _with_news(reminders, entry.event)
         case _:
             pass
@@ -118,8 +123,14 @@ def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
 
 def _with_news(
     reminders: Reminders,
-    event: SessionResumed | WorktreeEntered | WorktreeLeft | ExternalEditsFound,
+    event: SessionResumed
+    | WorktreeEntered
+    | WorktreeLeft
+    | ExternalEditsFound
+    | PlaceRebuilt,
 ) -> Reminders:
+    if isinstance(event, PlaceRebuilt):
+        return replace(reminders, rebuilt=event)
     if not isinstance(event, ExternalEditsFound):
         return replace(reminders, moved=True) if event.directory else reminders
     edits = {**dict(reminders.external_edits), **dict(event.files)}
@@ -132,6 +143,8 @@ def _after_reminders(reminders: Reminders, policies: tuple[str, ...]) -> Reminde
         reminders = replace(reminders, turns_since_plan_mode=new, left_plan_mode=False)
     if TODOS_POLICY in policies:
         reminders = replace(reminders, answers_since_todos=0)
+    if REBUILT_POLICY in policies:
+        reminders = replace(reminders, rebuilt=None)
     if PLACE_POLICY in policies:
         reminders = replace(reminders, moved=False)
     return replace(reminders, external_edits=()) if FILES_POLICY in policies else reminders

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -82,6 +83,7 @@ class PlaceGreeting(Struct, frozen=True):
     """What a place says of itself. It is for showing, and for rules about its own paths."""
 
     root: str
+    identity: str  # another one: the place has lost its files of refold
     home: str
     user: str
     host: str
@@ -162,11 +164,20 @@ class Pipe:
         self._closed = False
         self._epochs = dict[str, Callable[[], int]]()
         self.requests = 0  # sent so far, those without an answer too
+        # Called with a new connection before it is used, and after each request was sent.
+        self.at_connect: Callable[[Callable[..., OpenCall], PlaceGreeting], None] = _ignore
+        self.at_request: Callable[[], None] = _ignore
 
     @property
     def greeting(self) -> PlaceGreeting:
         """What the place says of itself. It connects if necessary."""
         return self._connect().greeting
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether there is no connection now."""
+        connection = self._connection
+        return connection is None or bool(connection.broken)
 
     @property
     def connections(self) -> int:
@@ -190,7 +201,18 @@ class Pipe:
         on_frame: "Callable[[PlaceAnswer], None] | None" = None,
         **fields: object,
     ) -> OpenCall:
-        connection = self._connect()
+        call = self._begin(self._connect(), do, raw, on_frame, **fields)
+        self.at_request()
+        return call
+
+    def _begin(
+        self,
+        connection: "_Connection",
+        do: str,
+        raw: bytes = b"",
+        on_frame: "Callable[[PlaceAnswer], None] | None" = None,
+        **fields: object,
+    ) -> OpenCall:
         self.requests += 1
         if do in _EFFECT_REQUESTS:
             fields["claims"] = self._claims()
@@ -235,6 +257,7 @@ class Pipe:
                 connection = _Connection(self.address, self._environ)
                 try:
                     connection.greet(self._wanted)
+                    self.at_connect(partial(self._begin, connection), connection.greeting)
                 except BaseException:
                     connection.close()
                     raise
@@ -465,7 +488,7 @@ def check_path(path: str) -> Real:
     return Real(path)
 
 
-def _ignore(_answer: PlaceAnswer) -> None:
+def _ignore(*_news: object) -> None:
     pass
 
 

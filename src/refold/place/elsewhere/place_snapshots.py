@@ -14,6 +14,7 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import ConnectionLost, ToolFailed
+from refold.place.elsewhere.home_packs import HomePacks
 from refold.place.elsewhere.pipe import OpenCall, Pipe, PlaceAnswer
 from refold.place.port import (
     Commit,
@@ -69,10 +70,13 @@ class _Scan:
 
 
 class PlaceSnapshots:
-    """`changed` is called when files were restored."""
+    """`changed` is called when files were restored. `packs` are those on this machine."""
 
-    def __init__(self, pipe: Pipe, changed: Callable[[], None]) -> None:
-        self._pipe, self._changed = pipe, changed
+    def __init__(
+        self, pipe: Pipe, changed: Callable[[], None], packs: HomePacks | None = None
+    ) -> None:
+        self._pipe, self._changed, self._packs = pipe, changed, packs
+        self._there = set[str]()  # trees that the place is known to have
         self._lock = threading.Lock()
         self._count, self._behind = 0, False
         self._scan: _Scan | None = None
@@ -112,6 +116,7 @@ class PlaceSnapshots:
         self._notice = taken.notice
         if scan.count == self._count:
             self._behind = False
+        self._note_there(taken.trees)
         return SnapshotTaken(taken.trees, taken.left_out, taken.lost)
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
@@ -126,12 +131,14 @@ class PlaceSnapshots:
         scan.call.result()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        self._give_back(before, after)
         answer = self._pipe.ask("changes", before=before, after=after)
         return tuple(FileChange(*change) for change in answer.read(_Changes).changes)
 
     def patch(
         self, before: Trees, after: Trees, only: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
+        self._give_back(before, after)
         answer = self._pipe.ask("patch", before=before, after=after, only=tuple(only))
         return tuple(
             (FileChange(path, kind, added, removed), text)
@@ -152,6 +159,7 @@ class PlaceSnapshots:
         only: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
+        await anyio.to_thread.run_sync(self._give_back, current, to)
         scan = _Scan(self._count)
         begin = partial(
             self._pipe.begin, "restore", b"", scan.hear, current=current, to=to,
@@ -171,6 +179,26 @@ class PlaceSnapshots:
 
     def report_failure(self, reason: str) -> None:
         self._notice = reason
+
+    def _give_back(self, *wanted: Trees) -> None:
+        """Send the place snapshots that it has lost."""
+        if self._packs is None:
+            return
+        self._forget_lost_connection()
+        trees = {tree for pairs in wanted for _, tree in pairs} - self._there
+        if trees:
+            self._packs.give_back(self._pipe.begin, trees)
+            self._there |= trees
+
+    def _note_there(self, trees: Trees) -> None:
+        self._forget_lost_connection()
+        self._there.update(tree for _, tree in trees)
+
+    def _forget_lost_connection(self) -> None:
+        """After another connection, the place may be another one, too."""
+        if self._connections != self._pipe.connections:
+            self._connections = self._pipe.connections
+            self._there.clear()
 
     def _begin_quietly(self) -> None:
         try:

@@ -8,9 +8,11 @@ import os
 import platform
 import pwd
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from queue import Queue
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -27,10 +29,14 @@ from refold.place.limits import Limits
 from refold.place.port import FileChange, FileWrite, Real, Trees
 from refold.place.sandbox import Sandbox, find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
+from refold.place.snapshot_exchange import lacking_trees, open_incoming, pack_pieces
 from refold.place.snapshot_repository import ScanProgress
+from refold.safe_open import create_file
 
 MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
 _MAX_PATHS = 200_000  # of one walk
+_MAX_WAITING_PIECES = 8  # of a pack
+_MAX_IDENTITY_CHARS = 64
 _PROGRESS_SECONDS = 1.0
 _INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 
@@ -87,6 +93,9 @@ class FarWorkspace:
             "restore": self._restore,
             "ports": self._ports,
             "connect": self._connect,
+            "lacks": self._lacks,
+            "pack": self._pack,
+            "unpack": self._unpack,
         }
 
     def describe(self) -> dict[str, Any]:
@@ -94,6 +103,7 @@ class FarWorkspace:
         sandbox = self._sandbox
         return {
             "root": self.root,
+            "identity": _identity(_data_directory(self._home)),
             "home": self._home,
             "user": _user_name(),
             "host": platform.node(),
@@ -337,6 +347,38 @@ class FarWorkspace:
             done.set()
         call.send("end", count=count)
 
+    def _lacks(self, call: FarCall, _raw: bytes, trees: list[str]) -> None:
+        call.send("end", trees=lacking_trees(self._checkpoints.repository, trees))
+
+    def _pack(
+        self, call: FarCall, _raw: bytes, wanted: list[str], known: list[str]
+    ) -> None:
+        stopped = Event()
+        call.when_stopped(stopped.set)
+        for piece in pack_pieces(self._checkpoints.repository, wanted, known):
+            if stopped.is_set():
+                raise ToolFailed("It was stopped.")
+            call.send("data", piece)
+        call.send("end")
+
+    def _unpack(self, call: FarCall, _raw: bytes) -> None:
+        pieces: Queue[bytes | None] = Queue(_MAX_WAITING_PIECES)
+        call.when_stopped(lambda: pieces.put(None))
+        call.on_input = pieces.put
+        call.send("ready")
+        try:
+            with open_incoming(self._checkpoints.repository) as pack:
+                while piece := pieces.get():
+                    pack.put(piece)
+                if piece is None:
+                    raise ToolFailed("It was stopped.")
+                pack.finish()
+        finally:  # the reader of the pipe must not wait for this thread any more
+            call.on_input = lambda _piece: None
+            while not pieces.empty():
+                pieces.get()
+        call.send("end")
+
 
 def _trees(pairs: list[list[str]]) -> Trees:
     return tuple((root, tree) for root, tree in pairs)
@@ -351,6 +393,17 @@ def _data_directory(home: str) -> str:
     return os.path.join(
         data if os.path.isabs(data) else os.path.join(home, ".local/share"), "refold-place"
     )
+
+
+def _identity(data: str) -> str:
+    """The same text as long as the place has its own files, which a new container has not."""
+    path = Path(data, "identity")
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            create_file(path, os.urandom(16).hex().encode())
+        return path.read_text()[:_MAX_IDENTITY_CHARS]
+    return ""
 
 
 def _user_name() -> str:

@@ -9,6 +9,7 @@ from refold.journal.events.child_events import (
     Forked,
     HookRan,
     MailSent,
+    PlaceRebuilt,
     TeamsSwitched,
     TerminalEnded,
     TerminalStarted,
@@ -57,6 +58,7 @@ from refold.views.notices import (
     holder_ended_text,
     hook_notice,
     is_redirected,
+    place_rebuilt_text,
     terminal_notice,
     unsent_notice,
     warnings,
@@ -70,7 +72,7 @@ EVENT_KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, HolderEnded, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
-    ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft, TerminalStarted, TerminalEnded,
+    ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft, PlaceRebuilt, TerminalStarted, TerminalEnded,
 ))  # fmt: skip
 _STATUS_KINDS = (ModeChanged, ModelChosen, EffortChosen)  # a status line has these
 _MAX_QUOTE_CELLS = 60
@@ -166,6 +168,8 @@ def _session_line(entry: Entry) -> Line | None:
             return line(f"The session works in {on_one_line(directory)} now.", "dim")
         case WorktreeLeft():
             return line(worktree_left_text(entry.event), "dim")
+        case PlaceRebuilt():
+            return line(place_rebuilt_text(entry.event), "warn")
         case TerminalStarted() | TerminalEnded() as event:
             return line(terminal_notice(event), "dim")
         case _:

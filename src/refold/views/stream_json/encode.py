@@ -45,8 +45,8 @@ from refold.values.live import (
     Waiting,
 )
 from refold.values.messages import Thinking, ToolCall
+from refold.views import notices
 from refold.views.escape import on_one_line
-from refold.views.notices import holder_ended_text, hook_notice, terminal_notice
 from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
@@ -290,7 +290,7 @@ def _encode_session(event: Event, seq: int) -> Iterator[EventDocument]:
             yield BudgetChosen(seq=seq, **asdict(budget))
         case kinds.StepLimitSet(steps):
             yield StepsChosen(seq=seq, steps=steps or None)
-        case HookRan() as ran if text := hook_notice(ran):
+        case HookRan() as ran if text := notices.hook_notice(ran):
             yield documents.Notice(seq=seq, text=text)
         case kinds.JournalRepaired(lost):
             yield documents.Notice(
@@ -312,9 +312,11 @@ def _encode_session_facts(event: Event, seq: int) -> Iterator[EventDocument]:
         case kinds.WorktreeEntered(directory) | kinds.WorktreeLeft(directory):
             yield DirectoryChanged(seq=seq, directory=directory, added=())
         case TerminalStarted() | TerminalEnded():
-            yield documents.Notice(seq=seq, text=terminal_notice(event))
+            yield documents.Notice(seq=seq, text=notices.terminal_notice(event))
+        case kinds.PlaceRebuilt():
+            yield documents.Notice(seq=seq, text=notices.place_rebuilt_text(event))
         case kinds.HolderEnded():
-            yield documents.Notice(seq=seq, text=holder_ended_text(event))
+            yield documents.Notice(seq=seq, text=notices.holder_ended_text(event))
         case kinds.RequestLogged(target, request, response, same):
             yield ModelRequest(seq=seq, target=target, body=request, same_prefix=same)
             yield ModelResponse(seq=seq, target=target, body=response)

@@ -1,0 +1,173 @@
+"""Exchanges snapshots between two repositories of `snapshot_repository`, as git packs.
+
+Both sides of a pipe use it: a place sends the packs of its checkpoints home, and gets them back
+if it has lost them. A pack has only what the receiver lacks. Nothing that was received is
+believed: git computes the name of each object from its content, and `check_trees` looks through
+what is new in a tree. `home_packs` decides when, on this machine.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from refold.errors import ToolFailed
+from refold.place.snapshot_repository import (
+    EMPTY_TREE,
+    GitFailed,
+    SnapshotRepository,
+    split_at_nul,
+)
+from refold.safe_open import open_checked
+
+MAX_PACK_BYTES = 512 * 1024 * 1024  # of one pack
+PIECE_BYTES = 1024 * 1024
+_UNFINISHED_PREFIX = "exchange-"
+_UNFINISHED_SECONDS = 3600.0  # after which it is left over
+_TREE_MODES = frozenset(("100644", "100755", "120000", "000000"))
+_TOO_LARGE = f"The checkpoint has more than {MAX_PACK_BYTES >> 20} MiB that is new"
+
+
+def lacking_trees(repository: SnapshotRepository, trees: Iterable[str]) -> list[str]:
+    """Those of `trees` that the repository does not have. The empty tree is everywhere."""
+    repository.create()
+    return repository.missing(_not_empty(trees))
+
+
+def pack_pieces(
+    repository: SnapshotRepository, wanted: Sequence[str], known: Sequence[str]
+) -> Iterator[bytes]:
+    """A pack of the trees `wanted`, without what is in trees that the receiver has.
+
+    Contents that the user's repository lends are part of it.
+    """
+    lost = lacking_trees(repository, (*wanted, *known))
+    if missing := [tree for tree in wanted if tree in lost]:
+        raise ToolFailed(f"The checkpoint {missing[0][:12]} is not there any more.")
+    lines = (
+        *_not_empty(wanted),
+        *(f"^{tree}" for tree in _not_empty(known) if tree not in lost),
+    )
+    with _directory(repository) as directory:
+        process = repository.with_lenders().start(
+            "pack-objects", "--revs", "-q", "--delta-base-offset", "--threads=1",
+            f"{directory}/pack", folder=str(repository.directory),
+        )  # fmt: skip
+        process.read("".join(f"{line}\n" for line in lines).encode())
+        for pack in directory.glob("*.pack"):
+            if pack.stat().st_size > MAX_PACK_BYTES:
+                raise ToolFailed(f"{_TOO_LARGE}: it stays here.")
+            with open(pack, "rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+
+
+@contextmanager
+def open_incoming(repository: SnapshotRepository) -> "Generator[IncomingPack]":
+    """A pack that comes in pieces. It is stored by `finish`, and else deleted."""
+    repository.create()
+    with _directory(repository) as directory:
+        pack = IncomingPack(repository, directory)
+        try:
+            yield pack
+        finally:
+            pack.file.close()
+
+
+class IncomingPack:
+    """Made by `open_incoming`."""
+
+    def __init__(self, repository: SnapshotRepository, directory: Path) -> None:
+        self._repository, self._path = repository, directory / "new.pack"
+        self.file = open(  # noqa: SIM115 (closed by `open_incoming`)
+            self._path, "xb", opener=open_checked
+        )
+        self._size = 0
+
+    def put(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > MAX_PACK_BYTES:
+            raise ToolFailed(f"{_TOO_LARGE}: it is not stored.")
+        self.file.write(piece)
+
+    def finish(self) -> None:
+        """Have git compute the names of the objects, and make them visible."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        if not self._size:
+            return
+        name = self._repository.run(
+            "index-pack", "--threads=1", str(self._path),
+            folder=str(self._repository.directory),
+        )  # fmt: skip
+        target = self._repository.directory / "objects" / "pack"
+        target.mkdir(mode=0o700, exist_ok=True)
+        for suffix in (".pack", ".idx"):  # git finds a pack by its index
+            final = target / f"pack-{name.decode().split()[-1]}{suffix}"
+            self._path.with_suffix(suffix).replace(final)
+
+
+def check_trees(repository: SnapshotRepository, pairs: Iterable[tuple[str, str]]) -> None:
+    """Raise `ToolFailed` unless each tree is complete and names only files below it.
+
+    The pairs are a tree that was checked, or the empty one, and a new one. Only what is different
+    is looked at.
+    """
+    for before, tree in pairs:
+        check_name(tree)
+        try:
+            output = repository.run(
+                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", before, tree,
+                folder=str(repository.directory),
+            )  # fmt: skip
+        except GitFailed as error:
+            raise _incomplete(tree) from error
+        parts, names = split_at_nul(output), set[str]()
+        for head in parts:
+            _, mode, _, name, status = head.split(" ")
+            path = next(parts, "")
+            if mode not in _TREE_MODES or not _is_plain(path):
+                raise ToolFailed(
+                    f"The checkpoint {tree[:12]} names {path!r}, which no file may be called."
+                )
+            if status != "D":
+                names.add(name)
+        if repository.missing(sorted(names)):
+            raise _incomplete(tree)
+
+
+def check_name(tree: str) -> None:
+    """Raise `ToolFailed` for a text that git could take for an option."""
+    if not re.fullmatch(r"[0-9a-f]{40}", tree):
+        raise ToolFailed("The place sent a name that no checkpoint has.")
+
+
+def _incomplete(tree: str) -> ToolFailed:
+    return ToolFailed(f"The checkpoint {tree[:12]} is incomplete.")
+
+
+def _not_empty(trees: Iterable[str]) -> list[str]:
+    return [tree for tree in dict.fromkeys(trees) if tree != EMPTY_TREE]
+
+
+def _is_plain(path: str) -> bool:
+    parts = path.split("/")
+    return all(part not in ("", ".", "..") and part.lower() != ".git" for part in parts)
+
+
+@contextmanager
+def _directory(repository: SnapshotRepository) -> Generator[Path]:
+    """A directory for a pack that is not complete. Those of killed processes are deleted."""
+    for old in repository.directory.glob(f"{_UNFINISHED_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - old.lstat().st_mtime > _UNFINISHED_SECONDS:
+                shutil.rmtree(old)
+    directory = repository.directory / f"{_UNFINISHED_PREFIX}{os.urandom(8).hex()}"
+    directory.mkdir(mode=0o700)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
