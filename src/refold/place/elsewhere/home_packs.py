@@ -9,6 +9,7 @@ has no file any more. What the place sends is checked before it is noted as stor
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -179,12 +180,13 @@ class HomePacks:
             self._note(one)
 
     def _send(self, begin: Begin, trees: Sequence[str]) -> None:
-        ready = threading.Event()
-        call = begin("unpack", b"", lambda _answer: ready.set())
-        ready.wait()  # what comes earlier is not read
-        for piece in pack_pieces(self._repository, trees, ()):
+        ready = threading.Semaphore(0)  # one piece at a time: the place stores few
+        call = begin("unpack", b"", lambda _answer: ready.release())
+        for piece in chain(pack_pieces(self._repository, trees, ()), (b"",)):
+            ready.acquire()
+            if call.done.is_set():
+                break
             call.send_input(piece)
-        call.send_input(b"")
         _answer(call)
 
     def _note(self, checkpoint: StoredCheckpoint) -> None:

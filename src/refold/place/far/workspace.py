@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from queue import Queue
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -35,7 +34,6 @@ from refold.safe_open import create_file
 
 MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
 _MAX_PATHS = 200_000  # of one walk
-_MAX_WAITING_PIECES = 8  # of a pack
 _MAX_IDENTITY_CHARS = 64
 _PROGRESS_SECONDS = 1.0
 _INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
@@ -362,21 +360,15 @@ class FarWorkspace:
         call.send("end")
 
     def _unpack(self, call: FarCall, _raw: bytes) -> None:
-        pieces: Queue[bytes | None] = Queue(_MAX_WAITING_PIECES)
-        call.when_stopped(lambda: pieces.put(None))
-        call.on_input = pieces.put
-        call.send("ready")
-        try:
-            with open_incoming(self._checkpoints.repository) as pack:
-                while piece := pieces.get():
-                    pack.put(piece)
-                if piece is None:
-                    raise ToolFailed("It was stopped.")
-                pack.finish()
-        finally:  # the reader of the pipe must not wait for this thread any more
-            call.on_input = lambda _piece: None
-            while not pieces.empty():
-                pieces.get()
+        call.when_stopped(lambda: call.inputs.put(None))
+        with open_incoming(self._checkpoints.repository) as pack:
+            call.send("ready")
+            while piece := call.inputs.get():
+                pack.put(piece)
+                call.send("ready")
+            if piece is None:
+                raise ToolFailed("It was stopped.")
+            pack.finish()
         call.send("end")
 
 
