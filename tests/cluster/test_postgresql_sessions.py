@@ -222,7 +222,7 @@ def test_the_role_of_workers_writes_sessions_and_changes_no_line(
     ("typed", "marked"),
     [
         ("garden", ["garden"]),
-        ("GARD*", ["gardens", "garden"]),
+        ("GARDEN*", ["gardens", "garden"]),
         ('"the gate"', ["the", "gate", "the"]),
         ("cafe", ["Café"]),
         ("codec.py", ["codec", "py"]),

@@ -56,9 +56,14 @@ def elsewhere() -> Port | None:
     return port if port is not None and port.argv else None
 
 
+def _skip(reason: str) -> None:
+    """Skip a test that says nothing about a place. No program is missing."""
+    pytest.skip(f"optional over a pipe: {reason}")
+
+
 def needs_this_machine(reason: str) -> None:
     if elsewhere():
-        pytest.skip(f"it is a test of this machine: {reason}")
+        _skip(f"it is a test of this machine: {reason}")
 
 
 def open_files(
@@ -68,7 +73,7 @@ def open_files(
 ) -> Files:
     if port := elsewhere():
         if more:
-            pytest.skip("a place has one directory")
+            _skip("a place has one directory")
         return port.open_place(root).files
     return DiskFiles(root, more, opening=opening)
 
@@ -76,7 +81,7 @@ def open_files(
 def open_commands(ours: Mapping[str, str] | None = None) -> Commands:
     if port := elsewhere():
         if ours is not None:
-            pytest.skip("the environment of a place is its own")
+            _skip("the environment of a place is its own")
         return port.open_place("/").commands
     return ShellCommands(ours)
 
@@ -84,6 +89,6 @@ def open_commands(ours: Mapping[str, str] | None = None) -> Commands:
 def open_snapshots(roots: Sequence[Path], store: Path, session: str) -> Snapshots:
     if port := elsewhere():
         if len(roots) > 1:
-            pytest.skip("a place has one directory")
+            _skip("a place has one directory")
         return port.open_place(roots[0]).snapshots
     return Checkpoints(roots, store, os.environ, session)

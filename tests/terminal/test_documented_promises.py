@@ -78,7 +78,7 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
     open_terminal: OpenTerminal, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     quote(
-        "terminal.md",
+        "guides/terminal.md",
         "Arrows and digits choose an option of a question that the model asks",
     )
     options = ["Redis", {"label": "SQLite", "about": "one file"}]
