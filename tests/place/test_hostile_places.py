@@ -39,7 +39,7 @@ sys.argv[3] == "leaves" or sys.stdin.buffer.read()
 _GREETING: dict[str, object] = {
     "id": 1, "kind": "end", "root": "/srv", "home": "/root", "user": "u", "host": "h",
     "system": "Linux", "python": "3.9", "sandbox": "none", "confines": False, "notice": "",
-    "head": "", "instructions": {},
+    "head": "", "instructions": {}, "identity": "",
 }  # fmt: skip
 
 

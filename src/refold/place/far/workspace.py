@@ -387,9 +387,9 @@ def _data_directory(home: str) -> str:
     )
 
 
-def _identity(data: str) -> str:
+def _identity(directory: str) -> str:
     """The same text as long as the place has its own files, which a new container has not."""
-    path = Path(data, "identity")
+    path = Path(directory, "identity")
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
