@@ -112,7 +112,7 @@ def old_python(folder: Path) -> tuple[str, ...]:
             (folder / "python3").symlink_to(os.path.realpath(program))
             return "/usr/bin/env", f"PATH={folder}:/usr/bin:/bin", "sh"
     pytest.skip(
-        f"there is no {', '.join(_OLD_PYTHONS)}, neither on PATH nor of pyenv or uv"
+        f"there is no {', '.join(_OLD_PYTHONS)}, neither on PATH nor of pyenv or uv (optional)"
     )
 
 

@@ -85,10 +85,10 @@ def _walled_elsewhere(
     wish: dict[str, object],
 ) -> Walled:
     if environ is not None:
-        pytest.skip("the environment of a place is its own")
+        pytest.skip("optional over a pipe: the environment of a place is its own")
     own = {name: wish.pop(name, value) for name, value in CONFINED_SETTINGS.items()}
     if wish:
-        pytest.skip(f"a place is not told {', '.join(wish)}")
+        pytest.skip(f"optional over a pipe: a place is not told {', '.join(wish)}")
     config = SandboxConfig(roots=(str(root),), profile=own["profile"])  # pyright: ignore[reportArgumentType] - as given
     place = port.open_place(root, own, limits)
     sandbox = find_sandbox(os.environ, config)
