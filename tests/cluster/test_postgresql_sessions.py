@@ -337,10 +337,25 @@ def test_an_interrupted_move_continues_and_an_open_session_is_left_alone(
         anyio.run(copy_session, files, sessions, TWO)
 
 
+def test_a_blob_that_was_changed_by_hand_is_reported(
+    server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
+) -> None:
+    blob = anyio.run(sessions.store(ONE).blobs.put, b"all of it")
+    ended = Ended("call-1", "done", "a part", full_blob=blob)
+    record(sessions, ONE, *talk(tmp_path, "One."), ended)
+    server.execute(f"update refold.blob set content = 'forged' where tenant = '{tenant}'")
+
+    (damage,) = sessions.check(ONE).damages
+
+    assert "was changed after it was written" in str(damage)
+    with pytest.raises(JournalError, match="was changed after it was written"):
+        sessions.blob(ONE, blob)
+
+
 @pytest.mark.parametrize(
     ("url", "error", "words"),
     [
-        ("mysql://host/x", BadInput, "must be the URL of a PostgreSQL database"),
+        ("mysql://me:secret@host/x", BadInput, "must be the URL of a PostgreSQL database"),
         (
             "postgresql://me:secret@127.0.0.1:1/x",
             JournalError,

@@ -8,7 +8,7 @@ has done it. The tables are derived from the lines and can be emptied at any tim
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf
 
@@ -47,6 +47,7 @@ _CARDS_SQL = """
 select j.session, c.card, extract(epoch from j.changed)::float8 as changed
 from refold.journal j join refold.card c using (tenant, session)
 where j.tenant = refold.tenant() and j.lines > 0 and ($1 or j.session = j.root)
+  and ($2::text[] is null or j.session = any($2))
 order by j.changed desc, j.session desc
 """
 _RESERVE_SQL = """
@@ -88,7 +89,8 @@ class PostgreSQLCards:
         rows = self._database.call(
             lambda db: db.fetch(_FIND_SQL, _tsquery(terms), _MAX_HITS)
         )
-        cards = {card.id: card for card in self._read_cards(children=True)} if rows else {}
+        found = list({row["session"] for row in rows})
+        cards = {card.id: card for card in self._read_cards(children=True, only=found)}
         hits = (
             Hit(cards[row["session"]], row["seq"], "", "")
             for row in rows
@@ -118,8 +120,10 @@ class PostgreSQLCards:
         sessions, messages, size = self._database.call(_measure)
         return RebuildResult(sessions, messages, time.monotonic() - began, size)
 
-    def _read_cards(self, *, children: bool) -> list[Card]:
-        rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children))
+    def _read_cards(
+        self, *, children: bool, only: Sequence[str] | None = None
+    ) -> list[Card]:
+        rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children, only))
         return [replace(_decode_card(row["card"]), changed=row["changed"]) for row in rows]
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
@@ -127,7 +131,7 @@ class PostgreSQLCards:
         row = self._database.call(lambda db: db.fetchrow(query, hit.card.id, hit.seq))
         if row is None:  # deleted meanwhile
             return hit
-        return replace(hit, who=row["who"], snippet=snippet(row["text"], terms))
+        return replace(hit, who=row["who"], snippet=_snippet(row["text"], terms))
 
 
 class _Part(Struct):
@@ -212,12 +216,7 @@ def _decode_card(data: bytes) -> Card:
     return msgspec.json.decode(data, type=Card)
 
 
-def tokens_of(text: str) -> Iterator[re.Match[str]]:
-    """The words of an indexed text."""
-    yield from _TOKEN_PATTERN.finditer(text)
-
-
-def plain_token(word: str) -> str:
+def _plain_token(word: str) -> str:
     """A word without case and diacritics, as it is compared."""
     if not word.isascii():
         parts = unicodedata.normalize("NFKD", word)
@@ -229,8 +228,8 @@ def _plain_tokens(text: str) -> list[str]:
     # Decomposed, a word may contain what separates words.
     return [
         token
-        for match in tokens_of(text)
-        for token in _TOKEN_PATTERN.findall(plain_token(match.group()))
+        for match in _TOKEN_PATTERN.finditer(text)
+        for token in _TOKEN_PATTERN.findall(_plain_token(match.group()))
     ]
 
 
@@ -250,24 +249,24 @@ def _phrase_query(term: SearchTerm) -> str:
     return " <-> ".join(quoted) + (":*" if term.is_prefix else "")
 
 
-def snippet(text: str, terms: Sequence[SearchTerm]) -> str:
+def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
     """The part of an indexed text around its first match, with the matches enclosed in marks."""
-    words = list(tokens_of(text))
+    words = list(_TOKEN_PATTERN.finditer(text))
     wanted = [
         (token, term.is_prefix and last == 0)
         for term in terms
         for last, token in enumerate(reversed(_plain_tokens(term.phrase)))
     ]
-    matches = [
+    matches = {
         index
         for index, word in enumerate(words)
         if any(
             token == plain or (is_prefix and plain.startswith(token))
-            for plain in (plain_token(word.group()),)
+            for plain in (_plain_token(word.group()),)
             for token, is_prefix in wanted
         )
-    ]
-    first = max((matches or [0])[0] - _SNIPPET_TOKENS // 4, 0)
+    }
+    first = max(min(matches, default=0) - _SNIPPET_TOKENS // 4, 0)
     shown = words[first : first + _SNIPPET_TOKENS]
     if not shown:
         return search_text.from_index(text)

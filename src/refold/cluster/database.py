@@ -5,24 +5,21 @@ loop. A session is locked by an advisory lock: PostgreSQL releases it when the c
 does when the process or its machine dies.
 """
 
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
-import msgspec
 from anyio.from_thread import BlockingPortal
-from msgspec import Struct
 
 from refold.cluster.schema import SCHEMA_REVISION, migrate
-from refold.errors import BadInput, Held, JournalError
+from refold.errors import BadInput, JournalError
 from refold.journal.store.writer_threads import this_loop_scheduler
 
 ResultT = TypeVar("ResultT")
@@ -37,6 +34,7 @@ _STATEMENT_SECONDS = 60
 _CLOSE_SECONDS = 5
 _OUTAGE_SECONDS = 15
 _RETRY_SECONDS = 0.2
+_MAX_SCHEME_CHARS = 30  # in an error
 _MISSING_TABLES = (
     "{place} has no tables of refold, or those of another version: `refold cluster init` makes "
     "and updates them"
@@ -56,25 +54,6 @@ class Connection(Protocol):
     async def execute(self, query: str, *values: object) -> str: ...
     async def executemany(self, query: str, values: Iterable[Sequence[object]]) -> None: ...
     def transaction(self) -> AbstractAsyncContextManager[object]: ...
-
-
-class LockHolder(Struct, frozen=True):
-    """The process that has a session open, as it wrote it into the session's row."""
-
-    pid: int = 0
-    host: str = ""
-    since: float = 0.0  # seconds since 1970
-
-    @classmethod
-    def this_process(cls) -> "LockHolder":
-        return cls(os.getpid(), os.uname().nodename, time.time())
-
-    @property
-    def text(self) -> str:
-        if not self.pid:
-            return "another process"
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host}, since {when}"
 
 
 @lru_cache(maxsize=8)
@@ -159,7 +138,12 @@ class Database:
         """Await `work` in another event loop. It is completed even if this is cancelled."""
         future, done = self._submit(work), anyio.Event()
         schedule = this_loop_scheduler()
-        future.add_done_callback(lambda _: schedule(done.set))
+
+        def wake(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so there is no waiter
+                schedule(done.set)
+
+        future.add_done_callback(wake)
         await done.wait()
         return future.result()
 
@@ -319,23 +303,13 @@ class _Locks:
         await self._connection.close()
 
 
-def refuse_held(session: str, holder: LockHolder) -> Held:
-    return Held(f"{session} is being written by {holder.text}: end that one first")
-
-
-def parse_holder(text: str) -> LockHolder:
-    try:
-        return msgspec.json.decode(text, type=LockHolder)
-    except msgspec.DecodeError:
-        return LockHolder()
-
-
 def describe_place(url: str) -> str:
     """The database that `url` names, without user and password. Raises `BadInput`."""
     if not url.startswith(URL_SCHEMES):
+        scheme = url.partition("://")[0][:_MAX_SCHEME_CHARS]  # a password may follow
         raise BadInput(
-            f"REFOLD_SESSIONS is {url!r}: it must be the URL of a PostgreSQL database, as in "
-            "postgresql://user@host/database"
+            f"{scheme!r} does not begin an address of sessions: it must be the URL of a "
+            "PostgreSQL database, as in postgresql://user@host/database"
         )
     try:
         parts = urlsplit(url)

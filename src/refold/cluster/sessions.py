@@ -8,7 +8,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,13 +17,18 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from refold.cluster.card_index import PostgreSQLCards
-from refold.cluster.database import Connection, Database, LockHolder, Row, parse_holder
-from refold.cluster.store import PostgreSQLStore, read_blob, read_lines
-from refold.errors import Corrupt, Held, JournalError
+from refold.cluster.database import Connection, Database, Row
+from refold.cluster.store import (
+    PostgreSQLStore,
+    held_error,
+    parse_holder,
+    read_blob,
+    read_lines,
+)
+from refold.errors import JournalError
 from refold.journal import find_session
 from refold.journal.copy_session import copy_session
 from refold.journal.events import codec
-from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, SessionStarted
 from refold.journal.home import JournalDirectory, directories_of, random_id
 from refold.journal.session_index import (
@@ -35,8 +40,9 @@ from refold.journal.session_index import (
 from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.event_history import EventHistory, LineEntries
 from refold.journal.state.session_info import SessionDirectories
-from refold.journal.store import log_file
+from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import DIRECTORY_NAME as BLOBS_DIRECTORY
+from refold.journal.store.blobs import is_name
 from refold.journal.store.delete import SessionSize
 from refold.journal.store.tree_reader import TreeFollower, entries_of, tree_of
 
@@ -150,11 +156,8 @@ class PostgreSQLSessions:
         return entries_of(self._lines(session), known, begins=begins)
 
     def history(self, session: str, *, until: int | None = None) -> EventHistory:
-        lines, valid = self._lines(session).read(0), 0
-        with suppress(Corrupt):
-            for _, head in codec.follow(lines, Head()):
-                valid = head.seq
-        return EventHistory(LineEntries(lines[:valid]))
+        lines = self._lines(session).read(0)
+        return EventHistory(LineEntries(lines[: codec.valid_head(lines).seq]))
 
     def mentions(self, session: str, text: bytes) -> bool:
         query = f"select exists(select from refold.line {_SESSION_SQL} and position($2 in line) > 0)"
@@ -190,16 +193,15 @@ class PostgreSQLSessions:
         """There are none."""
 
     def writer(self, session: str) -> SessionWriter | None:
-        row = self._row(_LOCKED_SQL, session, self._database.lock_name(session))
-        if row is None or not row["locked"]:
+        holder = self._holder(session)
+        if holder is None:
             return None
-        holder = parse_holder(row["holder"])
-        return SessionWriter(holder.pid, holder.host, holder.text)
+        return SessionWriter(holder.pid, holder.host, writer_lock.describe_holder(holder))
 
     def is_locked_by(self, session: str, pid: int) -> bool:
-        writer = self.writer(session)
-        here = LockHolder.this_process().host
-        return writer is not None and (writer.pid, writer.host) == (pid, here)
+        holder = self._holder(session)
+        here = os.uname().nodename
+        return holder is not None and (holder.pid, holder.host) == (pid, here)
 
     def path(self, session: str) -> Path:
         return JournalDirectory(self.root).path(session)
@@ -243,7 +245,7 @@ class PostgreSQLSessions:
     def pack(self, session: str, *, children: bool = True) -> "PackedCopy":
         with self._as_files(session) as files:
             packed = files.pack(session, children=children)
-            copy = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115
+            copy = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115 - `PackedCopy` closes it
             for piece in packed.pieces():
                 copy.write(piece)
         return PackedCopy(packed, copy)
@@ -267,14 +269,15 @@ class PostgreSQLSessions:
         async with AsyncExitStack() as locks:
             for name in (row["session"] for row in rows):
                 if not await self._database.lock(name, owner):
-                    raise await to_thread.run_sync(self._refuse_held, name)
+                    holder = await to_thread.run_sync(self._holder, name)
+                    raise held_error(name, holder or writer_lock.Writer())
                 locks.push_async_callback(self._database.unlock, name, owner)
             await self._database.run(lambda db: _delete_rows(db, session))
 
-    def _refuse_held(self, session: str) -> Held:
-        writer = self.writer(session)
-        text = writer.text if writer else LockHolder().text
-        return Held(f"{session} is being written by {text}: end that one first")
+    def _holder(self, session: str) -> writer_lock.Writer | None:
+        """The process that holds the lock of the session."""
+        row = self._row(_LOCKED_SQL, session, self._database.lock_name(session))
+        return parse_holder(row["holder"]) if row is not None and row["locked"] else None
 
     def _has_no_user(self, session: str) -> bool:
         """Whether no user works in the session: a check of claims, or a run of a schedule."""
@@ -305,10 +308,12 @@ class PostgreSQLSessions:
         lines = self._lines(session).read(0)
         file = directory / log_file.FILE_NAME
         file.write_bytes(b"".join(line + b"\n" for line in lines))
-        query = f"select name from refold.blob {_SESSION_SQL}"
-        for row in self._database.call(lambda db: db.fetch(query, session)):
-            name = row["name"]
-            (directory / BLOBS_DIRECTORY / name).write_bytes(self.blob(session, name))
+        names = f"select name from refold.blob {_SESSION_SQL}"
+        content = f"select content from refold.blob {_SESSION_SQL} and name = $2"
+        for row in self._database.call(lambda db: db.fetch(names, session)):
+            if is_name(name := row["name"]):  # whatever it contains: a check looks at it
+                blob: Any = self._row(content, session, name)
+                (directory / BLOBS_DIRECTORY / name).write_bytes(blob["content"])
         for child in self.children(session):
             self._write_files(files, f"{session}/{child}")
 

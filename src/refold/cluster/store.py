@@ -5,22 +5,17 @@ once a later commit was flushed: the server flushes its log in order. One functi
 appends, and it checks writer and number of lines in the statement that reserves their place.
 """
 
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from refold.cluster.database import (
-    Connection,
-    Database,
-    LockHolder,
-    parse_holder,
-    refuse_held,
-)
-from refold.errors import Conflict, Fenced, JournalError
+from refold.cluster.database import Connection, Database
+from refold.errors import Conflict, Fenced, Held, JournalError
+from refold.journal.store.blobs import is_name
 from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Views
+from refold.journal.store.writer_lock import Writer, describe_holder, this_process
 
 _LEASE_SQL = """
 insert into refold.journal(session, epoch, claim, holder) values($1, 1, $2, $4)
@@ -54,7 +49,7 @@ class PostgreSQLStore:
             if not claim and not await self._database.lock(self._session, self):
                 query = f"select holder from refold.journal {_OF_SESSION_SQL}"
                 holder = await self._value(query, self._session) or ""
-                raise refuse_held(self._session, parse_holder(holder))
+                raise held_error(self._session, parse_holder(holder))
             try:
                 lease = await self._take(claim)
             except BaseException:
@@ -95,7 +90,7 @@ class PostgreSQLStore:
         return await self._database.run(lambda db: read_lines(db, self._session, after))
 
     async def _take(self, claim: int) -> Lease:
-        holder = msgspec.json.encode(LockHolder.this_process()).decode()
+        holder = msgspec.json.encode(this_process(0, claim)).decode()
         values = self._session, claim, self._epoch, holder
         row = await self._database.run(lambda db: db.fetchrow(_LEASE_SQL, *values))
         if row is None:
@@ -126,13 +121,27 @@ class PostgreSQLBlobs:
         return await self._database.run(lambda db: read_blob(db, self._session, name))
 
 
+def held_error(session: str, holder: Writer) -> Held:
+    return Held(
+        f"{session} is being written by {describe_holder(holder)}: end that one first"
+    )
+
+
+def parse_holder(text: str) -> Writer:
+    """The process that leased a session last, from the session's row."""
+    try:
+        return msgspec.json.decode(text, type=Writer)
+    except msgspec.DecodeError:
+        return Writer()
+
+
 async def read_lines(db: Connection, session: str, after: int = 0) -> Sequence[bytes]:
     query = f"select line from refold.line {_OF_SESSION_SQL} and seq > $2 order by seq"
     return [row["line"] for row in await db.fetch(query, session, after)]
 
 
 async def read_blob(db: Connection, session: str, name: str) -> bytes:
-    if not re.fullmatch("[0-9a-f]{64}", name):
+    if not is_name(name):
         raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
     query = f"select content from refold.blob {_OF_SESSION_SQL} and name = $2"
     content = await db.fetchval(query, session, name)

@@ -133,6 +133,15 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
         yield decoded, head
 
 
+def valid_head(lines: Iterable[bytes], start: Head | None = None) -> Head:
+    """The head after the last valid line of those that follow `start`."""
+    head = start or Head()
+    with suppress(Corrupt):
+        for _, after in follow(lines, head):
+            head = after
+    return head
+
+
 def decode_unchecked(line: bytes) -> Event | None:
     """A decoded line, whatever precedes it; None if it is not a line of a journal."""
     try:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from refold.errors import Corrupt, JournalError
+from refold.errors import JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
@@ -112,9 +112,7 @@ def history_in(path: Path, key_file: Path, until: int | None) -> EventHistory:
     lines = Reader(path / log_file.FILE_NAME).read(0)
     folded = ViewCache(path, key_file, Disk()).load(until)
     head = Head(*folded.head) if folded else Head()
-    with suppress(Corrupt):
-        for _, after in codec.follow(lines[head.seq :], head):
-            head = after
+    head = codec.valid_head(lines[head.seq :], head)
     views = (*folded.earlier, folded.view) if folded else ()
     return EventHistory(LineEntries(lines[: head.seq]), views)
 
