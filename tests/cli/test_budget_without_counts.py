@@ -33,7 +33,7 @@ def responding_with(usage: str) -> Answer:
 def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
     tmp_path: Path, usage: str
 ) -> None:
-    async def use() -> tuple[int, subprocess.CompletedProcess[bytes]]:
+    async def main() -> tuple[int, subprocess.CompletedProcess[bytes]]:
         async with wire_server(lambda _: responding_with(usage)) as server:
             settings = {
                 "providers.mine.wire": "openai-chat",
@@ -50,7 +50,7 @@ def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
             done = await anyio.run_process(words, cwd=tmp_path, check=False)
             return len(server.heard), done
 
-    number, done = anyio.run(use)
+    number, done = anyio.run(main)
 
     data = json.loads(done.stdout)
     assert (data["outcome"], data["usage"]["estimated"]) == ("budget", True)

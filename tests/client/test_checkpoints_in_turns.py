@@ -32,7 +32,7 @@ class AgentRuns:
         self._home = here / "home"
 
     def run_turns(self, *turns: Sequence[Line], between: str = "") -> list[Result]:
-        async def go() -> list[Result]:
+        async def main() -> list[Result]:
             script = [line for turn in turns for line in turn]
             agent = Agent(
                 directory=self.folder,
@@ -51,7 +51,7 @@ class AgentRuns:
                         (self.folder / between).write_text("by hand")
             return results
 
-        return anyio.run(go)
+        return anyio.run(main)
 
     told: Sequence[Frame] = ()
 
@@ -190,7 +190,7 @@ def test_a_call_that_waits_for_a_checkpoint_shows_its_progress(tmp_path: Path) -
         settings={"sandbox.profile": "off"},
     )  # fmt: skip
 
-    async def go() -> tuple[list[str], Result]:
+    async def main() -> tuple[list[str], Result]:
         texts = list[str]()
         async with agent.session() as session:
             repository = SnapshotRepository(directory, "git", "")
@@ -203,7 +203,7 @@ def test_a_call_that_waits_for_a_checkpoint_shows_its_progress(tmp_path: Path) -
                             lock.close()  # the scan continues
             return texts, session.result
 
-    texts, result = anyio.run(go)
+    texts, result = anyio.run(main)
 
     assert texts[0] == "Saving a checkpoint: looking for changed files\n"
     assert [Path(name).name for name in result.files] == ["new.txt"]

@@ -27,11 +27,11 @@ def run_allowed_script(home: Path, rule: str, script: str) -> str:
         settings={"permissions.deny": [rule]},
     )
 
-    async def use() -> None:
+    async def main() -> None:
         async with agent.session() as session:
             await session.run("Go.")
 
-    anyio.run(use)
+    anyio.run(main)
     (result,) = provider.heard[-1].messages[-1].message.parts
     assert isinstance(result, ToolResult)
     return result.text

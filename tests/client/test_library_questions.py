@@ -38,7 +38,7 @@ async def everything_is_allowed(question: Question) -> bool:
 def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
     tmp_path: Path,
 ) -> None:
-    async def go() -> tuple[Result, Result]:
+    async def main() -> tuple[Result, Result]:
         result = agent(
             tmp_path,
             [ENTER],
@@ -57,7 +57,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
             assert session.mode == "accept-edits"
             return planned, carried_out
 
-    planned, done = anyio.run(go)
+    planned, done = anyio.run(main)
 
     assert (planned.outcome, planned.text) == ("plan_ready", "# A file\n1. Make a.txt.")
     assert [denied.tool for denied in planned.denials] == ["write_file"]
@@ -68,7 +68,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
 def test_a_rejected_plan_returns_to_the_model_which_plans_again(
     tmp_path: Path,
 ) -> None:
-    async def go() -> Result:
+    async def main() -> Result:
         result = agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=everything_is_allowed)
         async with result.session() as session:
             await session.run("Plan a file.")
@@ -78,17 +78,17 @@ def test_a_rejected_plan_returns_to_the_model_which_plans_again(
             )
             return again
 
-    assert anyio.run(go).outcome == "plan_ready"
+    assert anyio.run(main).outcome == "plan_ready"
 
 
 def test_approve_plan_without_a_plan_is_refused(tmp_path: Path) -> None:
-    async def go() -> None:
+    async def main() -> None:
         async with agent(tmp_path, "Hi.").session() as session:
             await session.run("Hi")
             with pytest.raises(BadInput, match="no plan"):
                 await session.approve_plan()
 
-    anyio.run(go)
+    anyio.run(main)
 
 
 def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
         put.append(question)
         return ["red", "It is warm."]
 
-    async def go() -> Result:
+    async def main() -> Result:
         async with agent(tmp_path, [ASK], "Red.", approve=answer).session() as session:
             result = await session.run("Paint it.")
             messages = session.view.conversation.messages
@@ -110,7 +110,7 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
             )
             return result
 
-    assert anyio.run(go).text == "Red."
+    assert anyio.run(main).text == "Red."
     assert [ask.question for ask in put[0].asks] == ["Which colour?", "Why?"]
     assert put[0].once
 

@@ -190,13 +190,13 @@ def test_empty_answer_is_requested_again() -> None:
 
 
 def test_model_call_outside_the_conversation_charges_dropped_answers() -> None:
-    async def use() -> tuple[str, float | None]:
+    async def main() -> tuple[str, float | None]:
         model = Model(patient(Breaking(HALF, RESET, "", "Yes.")), price=lambda *_: 1.0)
         collector = Collector(model)
         came = await collector.collect(Request(Log[StoredMessage]()))
         return came.text, came.paid.cost
 
-    assert anyio.run(use) == ("Yes.", 3.0)
+    assert anyio.run(main) == ("Yes.", 3.0)
 
 
 def test_failed_model_call_outside_the_conversation_charges_what_was_received() -> None:
@@ -206,10 +206,10 @@ def test_failed_model_call_outside_the_conversation_charges_what_was_received() 
             yield Dropped("busy", "Overloaded")
             raise BUSY
 
-    async def use() -> float | None:
+    async def main() -> float | None:
         collector = Collector(Model(Dropping(), price=lambda *_: 1.0))
         with pytest.raises(Overloaded):
             await collector.collect(Request(Log[StoredMessage]()))
         return collector.paid.cost if collector.paid else None
 
-    assert anyio.run(use) == 1.0
+    assert anyio.run(main) == 1.0

@@ -49,13 +49,13 @@ def test_plan_mode_denies_changes_that_were_allowed_before(mode: Mode) -> None:
     orders: list[str] = []
     store = MemoryStore()
 
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([ENTER], [BOOK], [PLAN])
         session = await open_session(store, planning_world(provider, orders))
         await session.inbox.set_mode(mode)
         return await send(session, "Plan it")
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert orders == []
     assert (view.turn.outcome, view.rights.mode) == ("plan_ready", "plan")
@@ -71,7 +71,7 @@ def test_plan_mode_denies_changes_that_were_allowed_before(mode: Mode) -> None:
 def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
     orders: list[str] = []
 
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([ENTER], [PLAN], [BOOK], "Done.")
         session = await open_session(MemoryStore(), planning_world(provider, orders))
         await session.inbox.set_mode("bypass")
@@ -83,7 +83,7 @@ def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
         assert not await session.inbox.approve_plan(request.plan.seq)
         return await session.run_turns()
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert (orders, view.rights.mode, view.turn.answer) == (["taxi"], "bypass", "Done.")
     assert [plan.state for plan in view.plans.made] == ["approved"]
@@ -91,7 +91,7 @@ def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
 
 
 def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> None:
-    async def go() -> tuple[Sequence[str], View]:
+    async def main() -> tuple[Sequence[str], View]:
         provider = ScriptedProvider([ENTER], [PLAN], [PLAN], "Done.")
         session = await open_session(MemoryStore(), planning_world(provider, []))
         await send(session, "Plan it")
@@ -103,7 +103,7 @@ def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> 
         view = await session.run_turns()
         return [s.message.text for s in view.conversation.messages], view
 
-    messages, view = anyio.run(go)
+    messages, view = anyio.run(main)
 
     assert any("Too dear." in text for text in messages)
     assert any(text.endswith("Carry it out:\n\n1. Walk.") for text in messages)
@@ -116,7 +116,7 @@ def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> 
 def test_plan_waits_for_approval_across_a_restart() -> None:
     store, orders = MemoryStore(), list[str]()
 
-    async def go() -> View:
+    async def main() -> View:
         result = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
         first = await open_session(store, result)
         await send(first, "Plan it")
@@ -128,7 +128,7 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
         await again.inbox.approve_plan(request.plan.seq)
         return await again.run_turns()
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert view.rights.mode == "default"
     assert [
@@ -138,7 +138,7 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
 
 
 def test_plan_mode_instructions_are_sent_once_and_not_after_it_is_off() -> None:
-    async def go() -> Sequence[str]:
+    async def main() -> Sequence[str]:
         provider = ScriptedProvider([("weather", '{"city": "Oslo"}')], "Rain.", "Yes.")
         session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("plan")
@@ -149,7 +149,7 @@ def test_plan_mode_instructions_are_sent_once_and_not_after_it_is_off() -> None:
             s.message.text for s in view.conversation.messages if s.message.role == "user"
         ]
 
-    result = anyio.run(go)
+    result = anyio.run(main)
 
     assert sum(PLAN_INSTRUCTIONS in text for text in result) == 1
 
@@ -160,7 +160,7 @@ def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
 ) -> None:
     store = MemoryStore()
 
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([ASKED], "Red it is.")
         session = await open_session(store, planning_world(provider, []))
         await session.inbox.set_mode(mode)
@@ -171,7 +171,7 @@ def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
         assert await session.inbox.answer(request.id, allowed=True, answers=("red", ""))
         return await session.run_turns()
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert view.turn.answer == "Red it is."
     assert texts(store) == ["Which?\n  red\nWhen?\n  (no answer)"]
@@ -180,12 +180,12 @@ def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
 def test_question_to_an_absent_user_is_refused_with_the_reason() -> None:
     store = MemoryStore()
 
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([ASKED], "I guess.")
         session = await open_session(store, planning_world(provider, [], attended=False))
         return await send(session, "Ask me")
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert view.turn.answer == "I guess."
     assert "no user is there to ask" in texts(store)[0]
@@ -194,11 +194,11 @@ def test_question_to_an_absent_user_is_refused_with_the_reason() -> None:
 def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
     store = MemoryStore()
 
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([PLAN], "Right.")
         return await send(await open_session(store, planning_world(provider, [])), "Hi")
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert view.turn.outcome == "answered"
     assert texts(store) == ["Not in plan mode; continue with the task."]
@@ -247,7 +247,7 @@ class SlowToTake:
 def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
     orders: list[str] = []
 
-    async def go() -> View:
+    async def main() -> View:
         snapshots = SlowToTake()
         result = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
         session = await open_session(MemoryStore(), replace(result, snapshots=snapshots))
@@ -262,7 +262,7 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
             await send(session, "Book")
         return session.view
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert orders == []
     assert ["in plan mode" in denied.reason for denied in view.turn.denials] == [True]
@@ -271,7 +271,7 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
 def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
     store = MemoryStore()
 
-    async def go() -> View:
+    async def main() -> View:
         result = planning_world(ScriptedProvider([PLAN], "Done."), [])
         first = await open_session(store, result)
         await first.inbox.set_mode("bypass")
@@ -282,11 +282,11 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
         await again.inbox.approve_plan()
         return await again.run_turns()
 
-    assert anyio.run(go).rights.mode == "default"
+    assert anyio.run(main).rights.mode == "default"
 
 
 def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved() -> None:
-    async def go() -> View:
+    async def main() -> View:
         provider = ScriptedProvider([PLAN], "Done.")
         session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("bypass")
@@ -296,11 +296,11 @@ def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved()
         await session.inbox.approve_plan()
         return await session.run_turns()
 
-    assert anyio.run(go).rights.mode == "rules-only"
+    assert anyio.run(main).rights.mode == "rules-only"
 
 
 def test_plan_followed_by_a_new_message_can_no_longer_be_approved() -> None:
-    async def go() -> tuple[bool, View]:
+    async def main() -> tuple[bool, View]:
         provider = ScriptedProvider([PLAN], "Rain.")
         session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("plan")
@@ -308,7 +308,7 @@ def test_plan_followed_by_a_new_message_can_no_longer_be_approved() -> None:
         view = await send(session, "What is the weather?")
         return await session.inbox.approve_plan(), view
 
-    approved, view = anyio.run(go)
+    approved, view = anyio.run(main)
 
     assert not approved
     assert [plan.state for plan in view.plans.made] == ["left"]
@@ -317,7 +317,7 @@ def test_plan_followed_by_a_new_message_can_no_longer_be_approved() -> None:
 def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None:
     store, orders = MemoryStore(), list[str]()
 
-    async def go() -> View:
+    async def main() -> View:
         result = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         first = await Session.open(
@@ -327,6 +327,6 @@ def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None
         later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
         return await send(await open_session(store, later), "Book")
 
-    view = anyio.run(go)
+    view = anyio.run(main)
 
     assert (orders, view.rights.mode) == ([], "plan")

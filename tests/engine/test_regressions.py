@@ -57,13 +57,13 @@ def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
 
 
 def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
-    async def go() -> str:
+    async def main() -> str:
         result = world(ScriptedProvider("Yes, assistant."))
         session = await open_session(MemoryStore(), result, secrets=["assistant"])
         await session.inbox.say("Hi")
         return render_conversation(await session.run_turns())
 
-    assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
+    assert anyio.run(main) == "› Hi\n‹ Yes, [secret]."
 
 
 def test_call_with_the_mask_text_as_argument_runs() -> None:

@@ -66,12 +66,12 @@ def notes(store: MemoryStore) -> list[tuple[str, ...]]:
 def run_session(
     world: World, store: MemoryStore, live: Callable[[Session], Awaitable[None]]
 ) -> View:
-    async def go() -> View:
+    async def main() -> View:
         session = await open_session(store, world)
         await live(session)
         return session.view
 
-    return anyio.run(go)
+    return anyio.run(main)
 
 
 async def send(session: Session, text: str = "Go on.") -> None:

@@ -115,7 +115,7 @@ def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
     async def speak() -> None:
         await sessions[0].inbox.say("And two?", when=when)
 
-    async def go() -> None:
+    async def main() -> None:
         policies = (at_most(1, summary=False), converse)
         sessions.append(
             await open_session(store, world(Interrupted(speak), policies=policies))
@@ -123,7 +123,7 @@ def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
         await sessions[0].inbox.say("One?")
         await sessions[0].run_turns()
 
-    anyio.run(go)
+    anyio.run(main)
 
     ends = [e.event.outcome for e in entries(store) if isinstance(e.event, TurnEnded)]
     assert ends == outcomes

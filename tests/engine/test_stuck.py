@@ -177,7 +177,7 @@ def turn(
         tool_dependencies={"outcomes": outcomes},
     )
 
-    async def go() -> View:
+    async def main() -> View:
         record = Recorder(
             store or MemoryStore(), masks=Redactor(()), clock=lambda: outcomes.now
         )
@@ -185,7 +185,7 @@ def turn(
         await session.inbox.say("Go.")
         return await session.run_turns()
 
-    return anyio.run(go)
+    return anyio.run(main)
 
 
 def list_rules(store: MemoryStore) -> list[str]:
@@ -466,13 +466,13 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
         tool_dependencies={"outcomes": outcomes},
     )
 
-    async def go() -> list[str]:
+    async def main() -> list[str]:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
         first = await session.run_turns()
         return [first.turn.outcome, (await session.continue_()).turn.outcome]
 
-    assert anyio.run(go) == ["stuck", "answered"]
+    assert anyio.run(main) == ["stuck", "answered"]
 
 
 def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
@@ -486,7 +486,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
         tool_dependencies={"outcomes": outcomes},
     )
 
-    async def go() -> View:
+    async def main() -> View:
         session = await Session.open(
             Recorder(MemoryStore(), masks=Redactor(())), lambda _: result
         )
@@ -502,7 +502,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
             await session.run_turns()
         return session.view
 
-    assert anyio.run(go).turn.outcome == "answered"
+    assert anyio.run(main).turn.outcome == "answered"
 
 
 # The page about them. -----------------------------------------------------------------

@@ -27,7 +27,7 @@ class Watched(Disk):
 
 
 def write_by_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(directory, disk=disk)
         epoch = (await store.lease()).epoch
         for n in range(lines):
@@ -35,7 +35,7 @@ def write_by_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
         assert list(await store.read()) == [b"line"] * lines
         await store.release()
 
-    anyio.run(use)
+    anyio.run(main)
     return disk.writers
 
 

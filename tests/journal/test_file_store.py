@@ -40,14 +40,14 @@ def test_a_file_cut_at_any_byte_reads_as_its_complete_lines_and_can_continue(
 def test_only_the_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) -> None:
     directory = tmp_path / "data" / "sessions" / "one"
 
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(directory)
         await write(store, EVENTS)
         await store.blobs.put(b"blob")
 
     before = os.umask(0o277)
     try:
-        anyio.run(use)
+        anyio.run(main)
     finally:
         os.umask(before)
 
@@ -58,13 +58,13 @@ def test_only_the_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) ->
 
 
 def test_a_store_that_writes_nothing_creates_no_directory(tmp_path: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(tmp_path / "one")
         await store.lease()
         await store.read()
         await store.release()
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -72,7 +72,7 @@ def test_a_store_that_writes_nothing_creates_no_directory(tmp_path: Path) -> Non
 def test_a_second_writer_is_refused_with_the_lock_holder_and_may_read(
     tmp_path: Path,
 ) -> None:
-    async def use() -> str:
+    async def main() -> str:
         first, second = FileStore(tmp_path), FileStore(tmp_path)
         await add(first, (await first.lease()).epoch, b"one", 0)
         with pytest.raises(Held) as caught:
@@ -80,7 +80,7 @@ def test_a_second_writer_is_refused_with_the_lock_holder_and_may_read(
         assert list(await second.read()) == [b"one"]
         return str(caught.value)
 
-    text = anyio.run(use)
+    text = anyio.run(main)
 
     assert text.startswith(
         f"session {tmp_path.name} is being written by process {os.getpid()} on "
@@ -89,7 +89,7 @@ def test_a_second_writer_is_refused_with_the_lock_holder_and_may_read(
 
 
 def test_only_one_of_two_writers_can_begin_a_journal(tmp_path: Path) -> None:
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         first, second = FileStore(tmp_path / "one"), FileStore(tmp_path / "one")
         leases = await first.lease(), await second.lease()
         await add(first, leases[0].epoch, b"first", 0)
@@ -100,13 +100,13 @@ def test_only_one_of_two_writers_can_begin_a_journal(tmp_path: Path) -> None:
             await add(second, leases[1].epoch, b"second", 0)
         return list(await second.read())
 
-    assert anyio.run(use) == [b"first"]
+    assert anyio.run(main) == [b"first"]
 
 
 def test_a_writer_that_released_the_lock_has_no_open_file_and_cannot_write(
     tmp_path: Path,
 ) -> None:
-    async def use() -> int:
+    async def main() -> int:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
         await add(store, epoch, b"one", 0)
@@ -116,19 +116,19 @@ def test_a_writer_that_released_the_lock_has_no_open_file_and_cannot_write(
         here = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
         return sum(path.startswith(f"{tmp_path}/") for path in here)
 
-    assert anyio.run(use) == 0
+    assert anyio.run(main) == 0
 
 
 def test_a_lock_also_holds_for_another_path_of_the_session(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
-    async def use() -> None:
+    async def main() -> None:
         first, second = FileStore(tmp_path / "real"), FileStore(tmp_path / "link")
         await add(first, (await first.lease()).epoch, b"one", 0)
         with pytest.raises(Held):
             await second.lease()
 
-    anyio.run(use)
+    anyio.run(main)
 
 
 @pytest.mark.parametrize("to", ["delete", "damage", "put an older one"])
@@ -137,7 +137,7 @@ def test_a_writer_whose_lock_file_was_deleted_or_changed_still_holds_the_lock(
 ) -> None:
     pen = tmp_path / "pen"
 
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         store, other = FileStore(tmp_path), FileStore(tmp_path)
         await write(store, EVENTS)
         older = pen.read_bytes()
@@ -153,14 +153,14 @@ def test_a_writer_whose_lock_file_was_deleted_or_changed_still_holds_the_lock(
             await other.lease()
         return list(await store.read())
 
-    assert anyio.run(use) == [*MADE, b"on"]
+    assert anyio.run(main) == [*MADE, b"on"]
 
 
 def test_a_writer_cannot_write_after_a_later_one_has_taken_the_lock(tmp_path: Path) -> None:
     """Where locks do not hold (some network disks), the number still does."""
     elsewhere = tmp_path / "elsewhere"
 
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         store = FileStore(tmp_path / "one")
         epoch = (await store.lease()).epoch
         await add(store, epoch, b"one", 0)
@@ -176,13 +176,13 @@ def test_a_writer_cannot_write_after_a_later_one_has_taken_the_lock(tmp_path: Pa
         assert (tmp_path / "one" / "pen").read_bytes() == note
         return list(await store.read())
 
-    assert anyio.run(use) == [b"one"]
+    assert anyio.run(main) == [b"one"]
 
 
 def test_a_writer_whose_file_was_replaced_cannot_write(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
 
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
         await add(store, epoch, b"one", 0)
@@ -198,13 +198,13 @@ def test_a_writer_whose_file_was_replaced_cannot_write(tmp_path: Path) -> None:
         assert (await another.lease()).epoch > epoch
         assert list(await another.read()) == [b"other"]
 
-    anyio.run(use)
+    anyio.run(main)
 
 
 def test_an_append_to_a_file_that_another_program_extended_is_a_conflict(
     tmp_path: Path,
 ) -> None:
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
         await add(store, epoch, b"one", 0)
@@ -218,13 +218,13 @@ def test_an_append_to_a_file_that_another_program_extended_is_a_conflict(
         await store.keep()
         return list(await store.read())
 
-    assert anyio.run(use) == [b"one", b"foreign", b"three"]
+    assert anyio.run(main) == [b"one", b"foreign", b"three"]
 
 
 def test_a_new_epoch_is_higher_than_all_before_even_without_the_lock_file(
     tmp_path: Path,
 ) -> None:
-    async def use() -> tuple[int, int]:
+    async def main() -> tuple[int, int]:
         store = FileStore(tmp_path)
         await write(store, EVENTS)
         before = (await store.lease()).epoch
@@ -232,7 +232,7 @@ def test_a_new_epoch_is_higher_than_all_before_even_without_the_lock_file(
         (tmp_path / "pen").unlink()
         return before, (await FileStore(tmp_path).lease()).epoch
 
-    before, after = anyio.run(use)
+    before, after = anyio.run(main)
 
     assert after > before
 
@@ -240,25 +240,25 @@ def test_a_new_epoch_is_higher_than_all_before_even_without_the_lock_file(
 def test_lines_lost_at_the_end_are_visible_in_the_recorded_head(tmp_path: Path) -> None:
     _, head = lines(EVENTS)
 
-    async def use() -> tuple[int, str]:
+    async def main() -> tuple[int, str]:
         await write(FileStore(tmp_path), EVENTS)
         (tmp_path / "events.jsonl").write_bytes(as_file(MADE[:-2]))
         return (await FileStore(tmp_path).lease()).head
 
-    assert anyio.run(use) == (head.seq, head.h)
+    assert anyio.run(main) == (head.seq, head.h)
 
 
 def test_a_line_with_a_newline_in_it_is_refused(tmp_path: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(tmp_path)
         with pytest.raises(ValueError, match="newline"):
             await add(store, (await store.lease()).epoch, b"a\nb", 0)
 
-    anyio.run(use)
+    anyio.run(main)
 
 
 def test_cancelling_an_append_does_not_stop_the_write(tmp_path: Path) -> None:
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
         with anyio.CancelScope() as scope:
@@ -267,13 +267,13 @@ def test_cancelling_an_append_does_not_stop_the_write(tmp_path: Path) -> None:
         await add(store, epoch, b"two", 1)
         return list(await store.read())
 
-    assert anyio.run(use) == [b"one", b"two"]
+    assert anyio.run(main) == [b"one", b"two"]
 
 
 def test_one_sync_serves_all_waiting_callers(tmp_path: Path) -> None:
     disk = Unpowered(tmp_path)
 
-    async def use() -> int:
+    async def main() -> int:
         store = FileStore(tmp_path, ONE_THREAD, disk)
         epoch = (await store.lease()).epoch
         async with anyio.create_task_group() as group:
@@ -286,20 +286,20 @@ def test_one_sync_serves_all_waiting_callers(tmp_path: Path) -> None:
                 group.start_soon(one, n)
         return disk.syncs
 
-    assert anyio.run(use) < 10
+    assert anyio.run(main) < 10
 
 
 def test_keep_with_nothing_new_does_not_sync_again(tmp_path: Path) -> None:
     disk = Unpowered(tmp_path)
 
-    async def use() -> None:
+    async def main() -> None:
         store = FileStore(tmp_path, disk=disk)
         await write(store, EVENTS)
         await store.lease()
         await store.keep()
         await store.release()
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert disk.syncs == 1
 
@@ -357,14 +357,16 @@ class TestABadDisk:
     def test_a_disk_fault_is_reported_in_one_sentence(
         self, tmp_path: Path, code: int, told: str
     ) -> None:
-        async def use() -> str:
+        async def main() -> str:
             disk = Failing(1, code, 1000)
             store = FileStore(tmp_path / "one", disk=disk)
             with pytest.raises(JournalError) as caught:
                 await add(store, (await store.lease()).epoch, b"one", 0)
             return str(caught.value)
 
-        assert anyio.run(use).startswith(f"cannot open {tmp_path}/one/events.jsonl: {told}")
+        assert anyio.run(main).startswith(
+            f"cannot open {tmp_path}/one/events.jsonl: {told}"
+        )
 
     def test_after_a_failed_sync_the_session_must_be_opened_again(
         self, tmp_path: Path
@@ -372,7 +374,7 @@ class TestABadDisk:
         """The system dropped the pages, said so once, and would now report success."""
         disk = Failing(10_000, errno.EIO)
 
-        async def use() -> None:
+        async def main() -> None:
             store = FileStore(tmp_path, ONE_THREAD, disk)
             epoch = (await store.lease()).epoch
             await add(store, epoch, b"one", 0)
@@ -388,12 +390,12 @@ class TestABadDisk:
             await store.keep()
             assert list(await store.read()) == [b"one", b"two", b"three"]
 
-        anyio.run(use)
+        anyio.run(main)
 
     def test_an_incompletely_written_append_is_never_read(self, tmp_path: Path) -> None:
         disk = Failing(10_000, errno.ENOSPC)
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             store = FileStore(tmp_path, ONE_THREAD, disk)
             epoch = (await store.lease()).epoch
             await add(store, epoch, b"one", 0)
@@ -406,7 +408,7 @@ class TestABadDisk:
             await add(store, epoch, b"two again", 1)
             return chunks + list(await FileStore(tmp_path).read())
 
-        assert anyio.run(use) == [b"one", b"one", b"two again"]
+        assert anyio.run(main) == [b"one", b"one", b"two again"]
 
 
 class TestAPowerCut:
@@ -416,7 +418,7 @@ class TestAPowerCut:
         disk = Unpowered(tmp_path)
         directory = tmp_path / "data" / "sessions" / "one"
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             store = FileStore(directory, THREADS, disk)
             epoch = (await store.lease()).epoch
             await add(store, epoch, b"one", 0)
@@ -425,14 +427,14 @@ class TestAPowerCut:
             disk.cut_power()
             return list(await FileStore(directory, THREADS).read())
 
-        assert anyio.run(use) == [b"one"]
+        assert anyio.run(main) == [b"one"]
 
     def test_events_found_by_the_next_writer_survive_a_power_failure(
         self, tmp_path: Path
     ) -> None:
         disk = Unpowered(tmp_path)
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             first = FileStore(tmp_path / "one", THREADS, disk)
             await add(first, (await first.lease()).epoch, b"one", 0)
             disk.die()
@@ -440,15 +442,15 @@ class TestAPowerCut:
             disk.cut_power()
             return list(await FileStore(tmp_path / "one", THREADS).read())
 
-        assert anyio.run(use) == [b"one"]
+        assert anyio.run(main) == [b"one"]
 
     def test_a_stored_blob_survives_a_power_failure(self, tmp_path: Path) -> None:
         disk = Unpowered(tmp_path)
 
-        async def use() -> bytes:
+        async def main() -> bytes:
             store = FileStore(tmp_path / "one", THREADS, disk)
             name = await store.blobs.put(b"blob")
             disk.cut_power()
             return await FileStore(tmp_path / "one", THREADS).blobs.get(name)
 
-        assert anyio.run(use) == b"blob"
+        assert anyio.run(main) == b"blob"

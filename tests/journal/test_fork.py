@@ -85,13 +85,13 @@ def everything(path: Path) -> dict[str, bytes]:
 
 
 def continue_session(home: JournalDirectory, id_: str, given_: World) -> View:
-    async def go() -> View:
+    async def main() -> View:
         record = Recorder(home.store(id_), clock=lambda: 9.0)
         async with await Session.open(record, lambda _: given_) as session:
             await session.inbox.say("And now?")
             return await session.run_turns()
 
-    return anyio.run(go)
+    return anyio.run(main)
 
 
 def check_forks(

@@ -146,7 +146,7 @@ def test_an_unreadable_lock_file_is_reported(session: Path) -> None:
 
 
 def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
-    async def use() -> JournalCheck:
+    async def main() -> JournalCheck:
         store = FileStore(tmp_path, THREADS)
         epoch = (await store.lease()).epoch
         chunks, head = lines(EVENTS)
@@ -156,7 +156,7 @@ def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
         await store.release()
         return report
 
-    assert anyio.run(use) == JournalCheck(tmp_path, 5, 0)
+    assert anyio.run(main) == JournalCheck(tmp_path, 5, 0)
 
 
 def test_checking_a_directory_without_a_journal_fails(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ def test_jobs_of_a_queue_run_in_order_alongside_other_queues(threads: int) -> No
     writers, queues = Writers(threads), [WorkQueue() for _ in range(6)]
     done = {queue: list[int]() for queue in queues}
 
-    async def use() -> None:
+    async def main() -> None:
         async with anyio.create_task_group() as group:
             for n in range(30):
                 for queue in queues:
                     group.start_soon(writers.run, queue, partial(done[queue].append, n))
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert list(done.values()) == [list(range(30))] * 6
 
@@ -36,7 +36,7 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
         go_on.wait()
         return len(times)
 
-    async def use() -> list[int]:
+    async def main() -> list[int]:
         numbers = list[int]()
 
         async def wait() -> None:
@@ -51,7 +51,7 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
             go_on.set()
         return numbers
 
-    assert anyio.run(use) == [1] + [2] * 10
+    assert anyio.run(main) == [1] + [2] * 10
 
 
 class Large:
@@ -66,18 +66,18 @@ def test_an_idle_thread_does_not_hold_the_result_of_its_last_job() -> None:
         weakref.finalize(large, freed.set)
         return large
 
-    async def use() -> bool:
+    async def main() -> bool:
         await writers.run(WorkQueue(), scenario)
         return await anyio.to_thread.run_sync(freed.wait, 10)
 
-    assert anyio.run(use)
+    assert anyio.run(main)
 
 
 def test_a_slow_queue_does_not_delay_another() -> None:
     writers, slow, quick = Writers(2), WorkQueue(), WorkQueue()
     go_on = threading.Event()
 
-    async def use() -> str:
+    async def main() -> str:
         async with anyio.create_task_group() as group:
             group.start_soon(writers.run, slow, go_on.wait)
             await anyio.lowlevel.checkpoint()
@@ -85,18 +85,18 @@ def test_a_slow_queue_does_not_delay_another() -> None:
             go_on.set()
         return text
 
-    assert anyio.run(use) == "quick"
+    assert anyio.run(main) == "quick"
 
 
 def test_exception_of_a_job_reaches_its_waiter_and_the_queue_continues() -> None:
     writers, queue = Writers(), WorkQueue()
 
-    async def use() -> int:
+    async def main() -> int:
         with pytest.raises(ZeroDivisionError):
             await writers.run(queue, lambda: 1 // 0)
         return await writers.run(queue, lambda: 1)
 
-    assert anyio.run(use) == 1
+    assert anyio.run(main) == 1
 
 
 def test_a_job_completes_even_if_its_event_loop_has_ended() -> None:

@@ -51,7 +51,7 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
     site = LoopbackServer("site")
     target = f"site.example:{site.port}"
 
-    async def use() -> tuple[bytes, list[str]]:
+    async def main() -> tuple[bytes, list[str]]:
         async with http_proxy() as (proxy, result):
             environ = {"HTTPS_PROXY": proxy}
             hosts = ReachableHosts((f"private:{target}",))
@@ -65,7 +65,7 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
 
             return await anyio.to_thread.run_sync(ask), result
 
-    answer, texts = anyio.run(use)
+    answer, texts = anyio.run(main)
     site.close()
 
     assert answer.endswith(b"site\n")

@@ -53,12 +53,12 @@ def run(ws: Walled, command: str, preset: str) -> Finished:
     hosts = ReachableHosts(HOST_PRESETS[preset])
     confines = Confinement(writes=True, network=True, hosts=hosts)
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await ws.commands.run(
             command, cwd=str(ws.root), seconds=60, confines=confines
         )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def needs(program: str) -> None:

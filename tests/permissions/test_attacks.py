@@ -134,13 +134,13 @@ def run_what_is_allowed(
         pytest.skip(sandbox.notice)
     commands = ShellCommands(os.environ, lambda: sandbox)
 
-    async def go() -> None:
+    async def main() -> None:
         for line, decision in allowed:
             cwd = str(workspace / case.get("cwd", "."))
             await commands.run(line, cwd=cwd, seconds=10, confines=decision.confines)
 
     try:
-        anyio.run(go)
+        anyio.run(main)
     finally:
         commands.close()
 

@@ -67,7 +67,7 @@ class Place:
     def run(
         self, command: str, seconds: float | None = 30, printed: Printed | None = None
     ) -> Finished:
-        async def use() -> Finished:
+        async def main() -> Finished:
             return await self.commands.run(
                 command,
                 cwd=str(self.directory),
@@ -76,7 +76,7 @@ class Place:
                 extras=CommandExtras(printed=printed),
             )
 
-        return anyio.run(use)
+        return anyio.run(main)
 
 
 @contextmanager

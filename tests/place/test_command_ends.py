@@ -136,13 +136,13 @@ def test_a_command_over_the_process_limit_is_stopped_with_a_reason(
 ) -> None:
     began, beats, ended = time.monotonic(), list[float](), list[Finished]()
 
-    async def use() -> None:
+    async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(beat, beats)
             ended.append(await ws.commands.run(command, cwd=str(ws.root), seconds=10))
             group.cancel_scope.cancel()
 
-    anyio.run(use)
+    anyio.run(main)
     result = ended[0]
 
     assert result.stopped == "it ran more than 60 processes at a time"
@@ -180,7 +180,7 @@ def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
     many, texts, beats = 5_000_000_000, list[str](), list[float]()
     ended = list[Finished]()
 
-    async def use() -> None:
+    async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(beat, beats)
             ended.append(
@@ -192,7 +192,7 @@ def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
             group.cancel_scope.cancel()
 
     began = time.monotonic()
-    anyio.run(use)
+    anyio.run(main)
     took, result = time.monotonic() - began, ended[0]
 
     assert len(result.start) + len(result.end) + result.dropped == many
@@ -330,7 +330,7 @@ def test_a_command_that_resists_signals_ends_with_a_killed_refold(
 def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
     finisheds = list[Finished]()
 
-    async def use() -> None:
+    async def main() -> None:
         async def slow() -> None:
             finisheds.append(
                 await ws.commands.run("sleep 0.4; echo done", cwd=str(ws.root), seconds=9)
@@ -341,19 +341,19 @@ def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
             await anyio.sleep(0.2)
             reap_strays()
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert finisheds[0].text == "done\n"
 
 
 def test_a_cancelled_command_leaves_no_process(ws: Walled) -> None:
-    async def use() -> None:
+    async def main() -> None:
         with anyio.move_on_after(0.3):
             await ws.commands.run(
                 f"setsid sleep {LONG} & sleep {LONG}", cwd=str(ws.root), seconds=None
             )
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert sleepers(LONG) == []
 

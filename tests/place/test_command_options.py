@@ -14,12 +14,12 @@ pytestmark = pytest.mark.usefixtures("port")
 
 
 def run(place: Walled, command: str, given: CommandExtras) -> Finished:
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await place.commands.run(
             command, cwd=str(place.root), seconds=20, extras=given
         )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("profile", ["workspace", "off"])

@@ -23,10 +23,10 @@ LONG = 30.0  # seconds; no test comes near
 
 
 def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Finished:
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await open_commands().run(command, cwd=str(cwd), seconds=seconds)
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +77,13 @@ def test_output_is_published_while_the_command_runs_without_split_characters(
             # The command waits for this: the text came while it was running.
             (tmp_path / "go").write_text("go\n")
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await open_commands().run(
             r"printf 'one'; read x <go; printf '\xe2\x98'; sleep 0.01; printf '\x82\xff'",
             cwd=str(tmp_path), seconds=LONG, on_output=hear,
         )  # fmt: skip
 
-    result = anyio.run(use)
+    result = anyio.run(main)
 
     assert ("".join(texts), texts[0], result.text) == ("one☂�", "one", "one☂�")
 
@@ -176,7 +176,7 @@ def test_output_of_a_background_child_at_the_end_is_returned() -> None:
 
 
 def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         async def scenario() -> None:
             await open_commands().run(
                 "echo a; sleep 0.01; sleep 1000 & echo b", cwd=str(tmp_path), seconds=LONG
@@ -185,11 +185,11 @@ def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> N
         waits = await cut_at_each_wait(scenario, lambda: None)
         assert waits > 0
 
-    anyio.run(use)
+    anyio.run(main)
 
 
 def test_a_cancelled_command_is_killed(tmp_path: Path) -> None:
-    async def use() -> bool:
+    async def main() -> bool:
         with anyio.CancelScope() as scope:
             await open_commands().run(
                 "echo begun; sleep 1000 & sleep 1000",
@@ -197,14 +197,14 @@ def test_a_cancelled_command_is_killed(tmp_path: Path) -> None:
             )  # fmt: skip
         return scope.cancelled_caught
 
-    assert anyio.run(use)
+    assert anyio.run(main)
 
 
 def test_two_commands_run_concurrently(tmp_path: Path) -> None:
     """Each waits until the other has begun: one after the other they would hang."""
     os.mkfifo(tmp_path / "meeting")
 
-    async def use() -> list[Finished]:
+    async def main() -> list[Finished]:
         finisheds = list[Finished]()
 
         async def one(command: str) -> None:
@@ -217,7 +217,7 @@ def test_two_commands_run_concurrently(tmp_path: Path) -> None:
             group.start_soon(one, "cat <meeting")
         return finisheds
 
-    assert sorted(f.text for f in anyio.run(use)) == ["", "hello\n"]
+    assert sorted(f.text for f in anyio.run(main)) == ["", "hello\n"]
 
 
 def test_commands_leave_no_descriptor_open(tmp_path: Path) -> None:
@@ -460,11 +460,11 @@ def test_limits_are_set_under_any_startup_option_of_bash(
         f"$(echo $SHELLOPTS | grep -o {option}); env | grep -c {name}="
     )
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         extras = CommandExtras(environ={name: value})
         return await open_commands().run(command, cwd="/", seconds=9, extras=extras)
 
-    assert anyio.run(use).text == f"{shown}\n1\n"
+    assert anyio.run(main).text == f"{shown}\n1\n"
 
 
 @pytest.mark.parametrize("name", ["first", "it's"])
@@ -475,7 +475,7 @@ def test_a_given_bash_env_applies_to_shells_that_the_command_starts(
     (tmp_path / name).write_text("echo read\n")
     extras = CommandExtras(environ={"BASH_ENV": f"./{name}"})
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await open_commands().run(
             'echo "$BASH_ENV"; bash -c "echo in it"',
             cwd=str(tmp_path),
@@ -483,7 +483,7 @@ def test_a_given_bash_env_applies_to_shells_that_the_command_starts(
             extras=extras,
         )
 
-    assert anyio.run(use).text == f"./{name}\nread\nin it\n"
+    assert anyio.run(main).text == f"./{name}\nread\nin it\n"
 
 
 def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
@@ -506,11 +506,11 @@ def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
 
 
 def test_a_command_has_a_path_although_the_environment_has_none() -> None:
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await open_commands({}).run(
             "ls / >/dev/null && echo yes", cwd="/", seconds=LONG
         )
 
-    assert anyio.run(use) == Finished(0, b"yes\n")
+    assert anyio.run(main) == Finished(0, b"yes\n")
     assert open_commands({}).has("ls")
     assert not open_commands({}).has("no-such-program")

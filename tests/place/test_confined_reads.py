@@ -28,12 +28,12 @@ def apart(tmp_path: Path) -> Iterator[Walled]:
 
 
 def looking(place: Walled, command: str, *seen: Path) -> Finished:
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await place.commands.run(
             command, cwd=str(place.root), seconds=30, confines=Confinement(seen=tuple(map(str, seen)))
         )  # fmt: skip
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,14 @@ def test_a_command_that_fills_a_disk_is_killed_before_the_disk_is_full(
     cwd = small_disk if where == "in the workspace" else tmp_path
     commands = ShellCommands(limits=Limits(disks=(str(small_disk),)))
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         some = (
             "head -c 1000000 /dev/zero; sleep 0.01"  # not faster than the disk is checked
         )
         fills = f"for i in $(seq 400); do {some}; done > {small_disk}/big; sleep 100"
         return await commands.run(fills, cwd=str(cwd), seconds=60)
 
-    result = anyio.run(use)
+    result = anyio.run(main)
 
     assert result.code is None
     assert result.stopped.startswith(f"it filled the disk of {small_disk}")

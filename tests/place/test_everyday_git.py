@@ -43,12 +43,12 @@ def run(
         writes=True, narrow=narrow, opened=tuple(str(place.root / name) for name in opened)
     )
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await place.commands.run(
             command, cwd=str(place.root), seconds=60, confines=confines
         )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 class Flow(Struct, frozen=True):

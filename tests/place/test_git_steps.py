@@ -167,14 +167,14 @@ def run_approved(place: Walled, command: str, folder: str = "") -> GuardReport:
     top = place.root / folder
     texts = (str(top / ".git/rebase-merge"),)
 
-    async def use() -> GuardReport:
+    async def main() -> GuardReport:
         done = await place.commands.run(
             command, cwd=str(place.root), seconds=LONG,
             confines=Confinement(writes=True, opened=texts),
         )  # fmt: skip
         return done.guarded
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def test_a_git_step_planted_before_a_kill_is_undone(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_guarded_path_created_by_a_concurrent_command_is_removed(
 ) -> None:
     """Two commands at a time: the second finds what the first made, and undoes it."""
 
-    async def use() -> None:
+    async def main() -> None:
         async def run(line: str) -> None:
             await ws.commands.run(line, cwd=str(ws.root), seconds=20, confines=WRITING)
 
@@ -174,7 +174,7 @@ def test_a_guarded_path_created_by_a_concurrent_command_is_removed(
             until = "until [ -e over ]; do sleep 0.01; done"
             group.start_soon(run, f"touch begun; {until}; {again}; touch d/.vscode/x")
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert not (ws.root / "d/.vscode").exists()
 

@@ -263,12 +263,12 @@ def test_unapproved_git_may_write_only_settings_that_run_no_program(
         writes=True, of_git=tuple(str(place.root / ".git" / name) for name in names)
     )
 
-    async def use() -> None:
+    async def main() -> None:
         await place.commands.run(
             command, cwd=str(place.root), seconds=30, confines=confines
         )
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert programs(place.root) == before[0]
     assert ((place.root / ".git/config").read_bytes() != before[1]) == stays

@@ -47,13 +47,13 @@ def place(tmp_path: Path) -> Iterator[Walled]:
 
 
 def run(place: Walled, command: str, *, narrow: bool) -> Finished:
-    async def use() -> Finished:
+    async def main() -> Finished:
         confines = Confinement(writes=narrow, narrow=narrow)
         return await place.commands.run(
             command, cwd=str(place.root), seconds=30, confines=confines
         )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["read-only", "in mode sandbox"])

@@ -317,7 +317,7 @@ def test_the_repository_of_the_user_is_not_changed_by_lending(root: Path) -> Non
 def test_a_waiting_checkpoint_can_be_cancelled(root: Path) -> None:
     session = checkpoints(root)
 
-    async def go() -> float:
+    async def main() -> float:
         began = time.monotonic()
         with anyio.move_on_after(0.02):
             await session.take()
@@ -327,7 +327,7 @@ def test_a_waiting_checkpoint_can_be_cancelled(root: Path) -> None:
     with SnapshotRepository(next_directory(store, root), "git", "").lock(
         "sessions/one/lock"
     ):
-        seconds = anyio.run(go)
+        seconds = anyio.run(main)
 
     assert seconds < 0.9
 
@@ -340,7 +340,7 @@ def test_a_long_checkpoint_reports_its_progress(root: Path) -> None:
     def report(done: int, total: int) -> None:
         reports.append((done, total))
 
-    async def go() -> None:
+    async def main() -> None:
         with anyio.move_on_after(1.5):
             await session.take(report)
 
@@ -348,7 +348,7 @@ def test_a_long_checkpoint_reports_its_progress(root: Path) -> None:
     with SnapshotRepository(next_directory(store, root), "git", "").lock(
         "sessions/one/lock"
     ):
-        anyio.run(go)
+        anyio.run(main)
 
     assert reports == [(0, 0)]
 

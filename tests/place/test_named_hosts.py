@@ -42,12 +42,12 @@ def run(
 ) -> Finished:
     confines = Confinement(writes=True, network=True, hosts=hosts)
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await ws.commands.run(
             command, cwd=str(ws.root), seconds=seconds, confines=confines
         )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def allow_host(site: LoopbackServer) -> ReachableHosts:

@@ -500,7 +500,7 @@ def test_a_command_runs_after_its_sandbox_was_closed(ws: Walled) -> None:
 def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
     texts = list[str]()
 
-    async def use() -> None:
+    async def main() -> None:
         async def one(number: int) -> None:
             confines = Confinement(writes=number % 2 == 0, network=number % 3 == 0)
             done = await ws.commands.run(
@@ -515,7 +515,7 @@ def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
             for number in range(8):
                 group.start_soon(one, number)
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert sorted(texts) == [f"{number}\n" for number in range(8)]
 

@@ -89,10 +89,10 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
 def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None:
     hiding = ws.commands.with_hidden_paths(lambda: ())
 
-    async def use() -> None:
+    async def main() -> None:
         await hiding.run("true", cwd=str(ws.root), seconds=9)
 
-    anyio.run(use)
+    anyio.run(main)
     wait(ws)
 
     assert run_timed(ws, "true").ahead
@@ -120,7 +120,7 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
 
 
 def test_the_next_sandbox_is_set_up_while_a_command_runs(ws: Walled) -> None:
-    async def use() -> None:
+    async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run_in, ws, "sleep 1000")
             while not waiting(ws):  # the time limit of tests ends this
@@ -129,7 +129,7 @@ def test_the_next_sandbox_is_set_up_while_a_command_runs(ws: Walled) -> None:
             assert second.text == "two\n"
             group.cancel_scope.cancel()
 
-    anyio.run(use)
+    anyio.run(main)
 
 
 async def run_in(ws: Walled, command: str) -> None:
@@ -143,7 +143,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
     (ws.root / "sub").mkdir()
     confines = Confinement(writes=writes)
 
-    async def use() -> TimedOutput:
+    async def main() -> TimedOutput:
         async with anyio.create_task_group() as group:
 
             async def go() -> None:
@@ -163,7 +163,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
             ordered,
         )
 
-    after = anyio.run(use)
+    after = anyio.run(main)
 
     assert not after.ahead
     assert "key" not in re.sub("holds? keys", "", after.text)
@@ -209,10 +209,10 @@ def test_the_oldest_sandbox_ends_if_too_many_wait(ws: Walled) -> None:
 
 
 def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await ws.commands.run("sleep 9", cwd=str(ws.root), seconds=0.05)
 
-    assert anyio.run(use).timed_out
+    assert anyio.run(main).timed_out
     assert ours(ws.root) == []
 
 
@@ -251,13 +251,13 @@ def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
     prepare_next(ws)
     ordered = time.monotonic_ns()
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         extras = CommandExtras(environ={"TOKEN": "t"})
         return await ws.commands.run(
             f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    result = TimedOutput(anyio.run(use), ordered)
+    result = TimedOutput(anyio.run(main), ordered)
 
     assert (result.ahead, result.text) == (False, "t\n")
 
@@ -407,10 +407,10 @@ def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
 def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> None:
     prepare_next(ws)
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         return await ws.commands.run("sleep 1000", cwd=str(ws.root), seconds=0.2)
 
-    assert anyio.run(use).timed_out
+    assert anyio.run(main).timed_out
     assert ours(ws.root) == []
 
 
@@ -439,11 +439,11 @@ def test_closing_commands_ends_a_sandbox_under_preparation(
 def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) -> None:
     prepare_next(ws)
 
-    async def use() -> None:
+    async def main() -> None:
         await ws.commands.run("true", cwd=f"{ws.root}/none", seconds=9)
 
     with pytest.raises(ToolFailed, match="no such directory"):
-        anyio.run(use)
+        anyio.run(main)
 
     while ours(ws.root):  # the time limit of tests ends this
         time.sleep(0.001)
@@ -464,7 +464,7 @@ def test_the_end_of_a_session_ends_its_prepared_sandbox(tmp_path: Path) -> None:
     folder = tmp_path / "ws"
     folder.mkdir()
 
-    async def go() -> None:
+    async def main() -> None:
         provider = ScriptedProvider(call, "Done.")
         agent = Agent(
             directory=folder, home=tmp_path / "home", mode="bypass", provider=provider
@@ -474,7 +474,7 @@ def test_the_end_of_a_session_ends_its_prepared_sandbox(tmp_path: Path) -> None:
             while not ours(folder):  # until it is there, and it waits for a minute
                 await anyio.sleep(0.01)
 
-    anyio.run(go)
+    anyio.run(main)
     assert ours(folder) == []
 
 
@@ -500,13 +500,13 @@ def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
     os.close(writing)
     ordered = time.monotonic_ns()
 
-    async def use() -> Finished:
+    async def main() -> Finished:
         extras = CommandExtras(stdin=reading)
         return await ws.commands.run(
             f"{BORN}cat", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    result = TimedOutput(anyio.run(use), ordered)
+    result = TimedOutput(anyio.run(main), ordered)
     os.close(reading)
 
     assert (result.ahead, result.text) == (False, "said\n")

@@ -52,7 +52,7 @@ def run_during_link_swaps(
     """Run `command` repeatedly while a link is swapped; return the errors of failed starts."""
     failed = list[str]()
 
-    async def use() -> None:
+    async def main() -> None:
         async def run(line: str, seconds: float) -> None:
             try:
                 await place.commands.run(
@@ -69,7 +69,7 @@ def run_during_link_swaps(
                 await run(command.format(n=n), 20)
             await run("touch stop", 20)
 
-    anyio.run(use)
+    anyio.run(main)
     return failed
 
 

@@ -184,14 +184,14 @@ class Signer:
         return done.stdout + done.stderr
 
     def run(self, command: str, *, writes: bool = True, narrow: bool = True) -> str:
-        async def use() -> str:
+        async def main() -> str:
             confines = Confinement(writes=writes, narrow=writes and narrow)
             finished = await self._commands.run(
                 command, cwd=str(self.root), seconds=30, confines=confines
             )
             return finished.text.strip()
 
-        return anyio.run(use)
+        return anyio.run(main)
 
     def key(self, name: str) -> bytes:
         return b64decode((self.home / ".ssh" / f"{name}.pub").read_text().split()[1])

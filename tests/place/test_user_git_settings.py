@@ -69,14 +69,14 @@ class Home:
         self._commands = ShellCommands(environ, lambda: self.sandbox, Limits())
 
     def run(self, command: str, *, writes: bool = True) -> str:
-        async def use() -> str:
+        async def main() -> str:
             confines = Confinement(writes=writes, narrow=writes)
             finished = await self._commands.run(
                 command, cwd=str(self.root), seconds=30, confines=confines
             )
             return finished.text.strip()
 
-        return anyio.run(use)
+        return anyio.run(main)
 
     def close(self) -> None:
         self._commands.close()

@@ -113,7 +113,7 @@ def test_long_output_keeps_both_ends_and_counts_the_middle(local: Place) -> None
 def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
     (place.directory / "a.txt").write_text("before\n")
 
-    async def use() -> int:
+    async def main() -> int:
         before = await place.snapshots.take()
         await place.commands.run(
             "rm a.txt; echo new > b.txt",
@@ -123,7 +123,7 @@ def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
         after = await place.snapshots.take()
         return await place.snapshots.restore(after.trees, before.trees)
 
-    assert anyio.run(use) == 2
+    assert anyio.run(main) == 2
     assert [path.name for path in place.directory.iterdir()] == ["a.txt"]
 
 

@@ -47,13 +47,13 @@ class Walled:
     ) -> Finished:
         confines = Confinement(writes, network, tuple(map(str, opened)))
 
-        async def use() -> Finished:
+        async def main() -> Finished:
             return await self.commands.run(
                 command, cwd=str(self.root), seconds=seconds,
                 confines=confines, on_output=on_output,
             )  # fmt: skip
 
-        return anyio.run(use)
+        return anyio.run(main)
 
 
 @contextmanager

@@ -101,14 +101,14 @@ def test_nested_instructions_are_not_sent_again_after_a_turn_or_a_resume(
     provider = ScriptedProvider([READ_A], "Done.", [READ_A], "Again.", [READ_B], "More.")
     agent = Agent(directory=root, provider=provider)
 
-    async def go() -> list[Result]:
+    async def main() -> list[Result]:
         async with agent.session() as session:
             results = [await session.run("One."), await session.run("Two.")]
             id_ = session.id
         async with agent.session(id_) as session:
             return [*results, await session.run("Three.")]
 
-    results = anyio.run(go)
+    results = anyio.run(main)
 
     assert [result.text for result in results] == ["Done.", "Again.", "More."]
     last = msgspec.json.encode([*provider.heard[-1].messages]).decode()

@@ -92,14 +92,14 @@ def conversation(
     good = answer(wire, Reply("Yes."))
     says = {**MODEL, "thinking": {"values": ["low", "max"]}}
 
-    async def use() -> tuple[list[str], list[str]]:
+    async def main() -> tuple[list[str], list[str]]:
         opening = asking(wire, *answers, good, good, model=model, says=says)
         async with opening as (provider, server):
             asking_for = make_request(model=model, **more)
             texts = [words(await stream_deltas(provider, asking_for)) for _ in range(2)]
             return texts, [h.body.decode() for h in server.heard]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def refusal(wording: str, status: int = 400) -> Answer:
@@ -162,13 +162,13 @@ def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
     no = refusal("reasoning_effort must be one of 'none' or 'high'")
     good = answer("openai-chat", Reply("Yes."))
 
-    async def use() -> list[dict[str, Any]]:
+    async def main() -> list[dict[str, Any]]:
         async with asking("openai-chat", no, good, good, good) as (provider, server):
             for effort in ("low", "high", "low"):
                 await stream_deltas(provider, make_request(effort=effort))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
-    values = [body.get("reasoning_effort") for body in anyio.run(use)]
+    values = [body.get("reasoning_effort") for body in anyio.run(main)]
     assert values == ["low", None, "high", None]
 
 
@@ -182,12 +182,12 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
         pictures=PICTURES,
     )
 
-    async def use() -> list[Any]:
+    async def main() -> list[Any]:
         async with asking("gemini", no, good) as (provider, server):
             await stream_deltas(provider, talk)
             return [msgspec.json.decode(h.body)["contents"][2] for h in server.heard]
 
-    inside, beside = anyio.run(use)
+    inside, beside = anyio.run(main)
     assert "parts" in inside["parts"][0]["functionResponse"]
     assert [*beside["parts"][0], *beside["parts"][1]] == ["functionResponse", "inlineData"]
 
@@ -230,13 +230,13 @@ def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
     no = refusal("'m-1' does not support image input.")
     good = answer("anthropic", Reply("Yes."))
 
-    async def use() -> list[bool]:
+    async def main() -> list[bool]:
         async with asking("anthropic", no, good, good) as (provider, server):
             for model in ("m-1", "m-2"):
                 await stream_deltas(provider, make_request(pictures=PICTURES, model=model))
             return [DATA in h.body.decode() for h in server.heard]
 
-    assert anyio.run(use) == [True, False, True]
+    assert anyio.run(main) == [True, False, True]
 
 
 def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> None:
@@ -252,10 +252,10 @@ def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> 
                     raise item
                 yield item
 
-        async def use() -> list[Delta]:
+        async def main() -> list[Delta]:
             return [delta async for delta in concessions.stream("m-1", ask)]
 
-        return anyio.run(use)
+        return anyio.run(main)
 
     loading, text = (
         Retrying(0.0, "loading"),
@@ -270,11 +270,11 @@ def test_capability_fallback_works_while_requests_are_traced() -> None:
     no, good = refusal("does not support image input."), answer("anthropic", Reply("Yes."))
     traced = make_request(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
 
-    async def use() -> tuple[list[Any], list[bytes]]:
+    async def main() -> tuple[list[Any], list[bytes]]:
         async with asking("anthropic", no, good) as (provider, server):
             return await stream_deltas(provider, traced), [h.body for h in server.heard]
 
-    result, bodies = anyio.run(use)
+    result, bodies = anyio.run(main)
     assert [d.body for d in result if isinstance(d, RequestSent)] == bodies
     assert [d.body for d in result if isinstance(d, ResponseBytes)] == [no.body, good.body]
 
@@ -302,14 +302,14 @@ def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
     good = answer("anthropic", Reply("Yes."))
     talks = (ROW, (*ROW, message("assistant", SIGNED, "Yes."), message("user", "And?")))
 
-    async def use() -> list[dict[str, Any]]:
+    async def main() -> list[dict[str, Any]]:
         opening = asking("anthropic", refusal(wording), good, good)
         async with opening as (provider, server):
             for talk in talks:
                 await stream_deltas(provider, request(*talk, effort="high", model=model))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
-    bodies = anyio.run(use)
+    bodies = anyio.run(main)
 
     assert ["c2ln" in str(body) for body in bodies] == [True, False, False]
     thinks = [body.get("thinking", {}).get("type") for body in bodies]
@@ -375,7 +375,7 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
     good = answer("openai-chat", Reply("Yes."))
     result = request(*CALLED, max_output=100)
 
-    async def use() -> list[str]:
+    async def main() -> list[str]:
         opening = asking("openai-chat", refusal(wording), good, good, spec=find("vllm"))
         async with opening as (provider, server):
             assert [words(await stream_deltas(provider, result)) for _ in range(2)] == [
@@ -383,7 +383,7 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
             ] * 2
             return [h.body.decode() for h in server.heard]
 
-    first, *later = anyio.run(use)
+    first, *later = anyio.run(main)
 
     assert before in first
     assert not after or after not in first

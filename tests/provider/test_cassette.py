@@ -79,7 +79,7 @@ def recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recording:
 def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderError]:
     """What comes of each; an error is its own answer."""
 
-    async def use() -> list[list[Delta] | ProviderError]:
+    async def main() -> list[list[Delta] | ProviderError]:
         result: list[list[Delta] | ProviderError] = []
         for item in requests:
             try:
@@ -88,7 +88,7 @@ def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderEr
                 result.append(error)
         return result
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def read_deltas(provider: Provider, *requests: Request) -> list[Delta]:
@@ -153,7 +153,7 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
     told_first: list[Delta | ProviderError] = [TextDelta("Ye"), error]
     ask(recording(Fixed(told_first), file), ASK)
 
-    async def use() -> tuple[list[Delta], BaseException | None]:
+    async def main() -> tuple[list[Delta], BaseException | None]:
         result, raised = list[Delta](), None
         try:
             async for delta in Replaying(file).stream(ASK):
@@ -162,7 +162,7 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
             raised = again
         return result, raised
 
-    deltas, raised = anyio.run(use)
+    deltas, raised = anyio.run(main)
     assert deltas == [TextDelta("Ye")]
     assert (type(raised), str(raised)) == (type(error), str(error))
     assert getattr(raised, "retry_after", None) == getattr(error, "retry_after", None)
@@ -421,12 +421,12 @@ def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path
 
 
 def test_reader_that_stops_after_done_does_not_mark_the_call_as_stopped(file: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         async with aclosing(recording(Fixed([Done()]), file).stream(ASK)) as deltas:
             async for _ in deltas:
                 break
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert lines(file)[-1] == {"answered": 1, "deltas": [{"delta": "done"}]}
 
@@ -563,24 +563,24 @@ def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
     inner = Fixed([TextDelta("Ye"), TextDelta("s"), Overloaded("busy")], [Done()])
     provider = recording(inner, file)
 
-    async def use() -> str:
+    async def main() -> str:
         ended = await end(provider, file)
         with pytest.raises(Refused, match=r"No space left.* record to a new file"):
             await stream_deltas(provider, ASK)
         return ended
 
-    assert anyio.run(use) == what
+    assert anyio.run(main) == what
 
 
 @full_disk
 def test_full_disk_during_a_successful_call_is_reported_at_once(file: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         async for _ in recording(ScriptedProvider("Yes."), file).stream(ASK):
             if not file.is_symlink():
                 fills_up(file)
 
     with pytest.raises(Refused, match="No space left"):
-        anyio.run(use)
+        anyio.run(main)
 
 
 @full_disk
@@ -709,7 +709,7 @@ SESSION = (
 def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
     """Three turns of a session: their results, and the conversation."""
 
-    async def use() -> tuple[str, str, list[object]]:
+    async def main() -> tuple[str, str, list[object]]:
         agent = Agent(
             provider=provider,
             tools=[weather],
@@ -723,7 +723,7 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
             talk = [(s.seq, s.message) for s in session.view.conversation.messages]
             return last.outcome, last.reason, [*talk, session.view.account]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def test_complete_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path) -> None:

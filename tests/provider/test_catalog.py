@@ -127,7 +127,7 @@ def test_key_with_a_line_break_is_refused_and_not_shown() -> None:
 def test_each_provider_gets_its_key_in_its_own_header(
     spec: ProviderSpec, environ: dict[str, str], header: tuple[str, str]
 ) -> None:
-    async def use() -> dict[str, str]:
+    async def main() -> dict[str, str]:
         async with wire_server(answer(spec.wire, Reply("Yes."))) as server:
             environ_there = {**environ, spec.url_env: server.url + "/base/"}
             async with aclosing(connect(spec, environ_there)) as provider:
@@ -135,7 +135,7 @@ def test_each_provider_gets_its_key_in_its_own_header(
             assert server.heard[0].path.startswith("/base/")
             return dict(server.heard[0].headers)
 
-    assert anyio.run(use)[header[0]] == header[1]
+    assert anyio.run(main)[header[0]] == header[1]
 
 
 def test_context_windows_of_known_model_families_are_listed_and_others_unknown() -> None:
@@ -148,7 +148,7 @@ def test_context_windows_of_known_model_families_are_listed_and_others_unknown()
 
 @pytest.mark.parametrize("spec", providers(), ids=lambda spec: spec.name)
 def test_every_provider_can_be_connected_and_answers(spec: ProviderSpec) -> None:
-    async def use() -> str:
+    async def main() -> str:
         replies = [answer(spec.wire, Reply("Yes."))]
         answers = [Answer(b"{}")] if spec.wire == "ollama" else []
         async with wire_server(*answers, *replies) as server:
@@ -156,7 +156,7 @@ def test_every_provider_can_be_connected_and_answers(spec: ProviderSpec) -> None
             async with aclosing(connect(spec, environ)) as provider:
                 return words(await stream_deltas(provider))
 
-    assert anyio.run(use) == "Yes."
+    assert anyio.run(main) == "Yes."
 
 
 def test_provider_names_are_unique_and_each_has_its_own_variables() -> None:

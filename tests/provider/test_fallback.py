@@ -139,12 +139,12 @@ def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
     second = FaultyProvider("Yes", fault=Unreachable("gone, too"), after=1)
     deltas: list[Delta] = []
 
-    async def use() -> None:
+    async def main() -> None:
         async for delta in chain(first, second).stream(request(message("user", "?"))):
             deltas.append(delta)
 
     with pytest.raises(Unreachable, match=r"^gone, too$"):
-        anyio.run(use)
+        anyio.run(main)
 
     assert not any(isinstance(delta, Dropped) for delta in deltas)
 
@@ -280,25 +280,25 @@ def test_fallback_closes_the_providers_that_it_made() -> None:
     def never() -> Provider:
         raise AssertionError("it was made")
 
-    async def use() -> None:
+    async def main() -> None:
         both = Fallback([(FIRST, lambda: Closing("Yes.")), (SECOND, never)])
         await stream_deltas(both)
         await both.aclose()
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert closed == ["first"]
 
 
 def test_cancelled_answer_does_not_mark_the_model_as_failed() -> None:
-    async def use() -> str:
+    async def main() -> str:
         hanging = FaultyProvider("Back.", fault="hang")
         both = chain(hanging, ScriptedProvider("Other."))
         with anyio.move_on_after(0.02):
             await stream_deltas(both)
         return words(await stream_deltas(both))
 
-    assert anyio.run(use) == "Back."
+    assert anyio.run(main) == "Back."
 
 
 def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
@@ -308,7 +308,7 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
         message("user", "Oslo"),
     )
 
-    async def use() -> tuple[list[Delta], list[bytes], list[bytes]]:
+    async def main() -> tuple[list[Delta], list[bytes], list[bytes]]:
         async with (
             wire_server(Answer(b"{}", 529)) as busy,
             wire_server(answer("openai-chat", Reply("Yes."))) as good,
@@ -327,7 +327,7 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
             await both.aclose()
             return result, [h.body for h in busy.heard], [h.body for h in good.heard]
 
-    deltas, asked_first, asked_next = anyio.run(use)
+    deltas, asked_first, asked_next = anyio.run(main)
 
     assert words(deltas) == "Yes."
     assert (last_delta(deltas).by, last_delta(deltas).model) == ("openai-chat/g", "gpt-1")

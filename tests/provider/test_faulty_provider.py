@@ -28,12 +28,12 @@ def test_faulty_provider_can_end_without_done() -> None:
 
 
 def test_faulty_provider_can_hang_after_the_given_deltas() -> None:
-    async def use() -> bool:
+    async def main() -> bool:
         with anyio.move_on_after(0.02) as scope:
             await stream_deltas(FaultyProvider("abc", fault="hang", after=1))
         return scope.cancelled_caught
 
-    assert anyio.run(use)
+    assert anyio.run(main)
 
 
 def test_faulty_provider_can_give_every_call_the_same_id() -> None:

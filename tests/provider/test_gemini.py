@@ -310,13 +310,13 @@ def test_refused_signatures_are_left_out_of_all_later_requests() -> None:
     body = refusal(400, "Corrupted thought signature.", "INVALID_ARGUMENT")
     good = answer("gemini", Reply("Yes."))
 
-    async def use() -> list[str]:
+    async def main() -> list[str]:
         async with asking("gemini", Answer(body, 400), good, good) as (provider, server):
             for _ in range(2):
                 await stream_deltas(provider, request(*CONVERSATION))
             return [h.body.decode() for h in server.heard]
 
-    first, *later = anyio.run(use)
+    first, *later = anyio.run(main)
 
     assert "Y2FsbA==" in first
     assert MISSING_SIGNATURE not in first
@@ -329,12 +329,12 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
     body = refusal(400, "Thinking is not enabled for this model", "INVALID_ARGUMENT")
     good = answer("gemini", Reply("Yes."))
 
-    async def use() -> list[bool]:
+    async def main() -> list[bool]:
         async with asking("gemini", Answer(body, 400), good) as (provider, server):
             await stream_deltas(provider)
             return [b"includeThoughts" in h.body for h in server.heard]
 
-    assert anyio.run(use) == [True, False]
+    assert anyio.run(main) == [True, False]
 
 
 def draft(deltas: list[Delta]) -> Message:

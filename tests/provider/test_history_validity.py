@@ -219,14 +219,14 @@ def test_any_small_conversation_is_a_valid_request(
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> None:
-    async def use() -> list[str]:
+    async def main() -> list[str]:
         async with asking(wire, strict(wire)) as (provider, _):
             return [
                 words(await stream_deltas(provider, request(*CONVERSATION[:n])))
                 for n in (1, 3, 4, 5)
             ]
 
-    assert anyio.run(use) == ["Fine."] * 4
+    assert anyio.run(main) == ["Fine."] * 4
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -97,14 +97,14 @@ def test_openai_gets_the_servers_as_tools() -> None:
 
 
 def test_mcp_beta_header_is_sent_only_with_servers() -> None:
-    async def use() -> list[str]:
+    async def main() -> list[str]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", good, good) as (provider, server):
             await stream_deltas(provider, request(message("user", "?"), hosted=(DOCS,)))
             await stream_deltas(provider, request(message("user", "?")))
             return [item.headers.get("anthropic-beta", "") for item in server.heard]
 
-    assert anyio.run(use) == ["mcp-client-2025-11-20", ""]
+    assert anyio.run(main) == ["mcp-client-2025-11-20", ""]
 
 
 @pytest.mark.parametrize("wire", HOSTS)
@@ -121,13 +121,13 @@ def test_provider_that_hosts_no_mcp_servers_is_sent_none(
 def read_hosted_deltas(wire: WireName, answered: Answer) -> list[Delta]:
     """What a real client that named the server makes of an answer."""
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         async with asking(wire, answered) as (provider, _):
             return await stream_deltas(
                 provider, request(message("user", "?"), hosted=(DOCS,))
             )
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def list_hosted(deltas: list[Delta]) -> list[HostedCall | HostedResult]:
@@ -261,14 +261,14 @@ def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
         headers={"content-type": "application/json"},
     )
 
-    async def use() -> tuple[list[Delta], list[bytes]]:
+    async def main() -> tuple[list[Delta], list[bytes]]:
         async with asking(wire, result, answer(wire, Reply("Yes."))) as (provider, server):
             outcome = await stream_deltas(
                 provider, request(message("user", "?"), hosted=(DOCS,))
             )
             return outcome, [item.body for item in server.heard]
 
-    deltas, bodies = anyio.run(use)
+    deltas, bodies = anyio.run(main)
 
     assert [b"docs.example" in body for body in bodies] == [True, False]
     (retrying,) = [delta for delta in deltas if isinstance(delta, Retrying)]

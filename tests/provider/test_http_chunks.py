@@ -33,7 +33,7 @@ def read(*pieces: bytes) -> list[bytes | str]:
     stream: Any = Received(*pieces)
     result = list[bytes | str]()
 
-    async def use() -> None:
+    async def main() -> None:
         connection = HttpConnection(stream)
         await connection.send("/", (("host", "here"),), b"{}", 5)
         await connection.read_head()
@@ -44,7 +44,7 @@ def read(*pieces: bytes) -> list[bytes | str]:
         except Broken as error:
             result.append(str(error).partition(" (")[0])
 
-    anyio.run(use)
+    anyio.run(main)
     return result
 
 
@@ -80,7 +80,7 @@ def test_chunks_that_arrive_together_are_read_together(
 def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
     stream: Any = Received(HEAD + CHUNKS + END, HEAD + b"2\r\nhi\r\n" + END)
 
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         connection, chunks = HttpConnection(stream), list[bytes]()
         for _ in range(2):
             await connection.send("/", (("host", "here"),), b"{}", 5)
@@ -89,7 +89,7 @@ def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
             assert connection.start_next()
         return chunks
 
-    assert anyio.run(use) == [TOGETHER, b"hi"]
+    assert anyio.run(main) == [TOGETHER, b"hi"]
 
 
 def test_chunks_may_be_cut_at_any_byte() -> None:
@@ -115,14 +115,14 @@ def test_connection_announced_as_closing_is_not_used_again(
 ) -> None:
     stream: Any = Received(head + CHUNKS + END + behind)
 
-    async def use() -> bool:
+    async def main() -> bool:
         connection = HttpConnection(stream)
         await connection.send("/", (("host", "here"),), b"{}", 5)
         await connection.read_head()
         await connection.next_chunk()
         return connection.start_next()
 
-    assert anyio.run(use) is False
+    assert anyio.run(main) is False
 
 
 def test_chunk_for_each_word_does_not_cause_an_event_for_each(

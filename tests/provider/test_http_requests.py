@@ -27,10 +27,10 @@ def send_request(
 ) -> bytes:
     stream: Any = Sent()
 
-    async def use() -> None:
+    async def main() -> None:
         await HttpConnection(stream).send(target, headers, body, 5)
 
-    anyio.run(use)
+    anyio.run(main)
     return stream.data
 
 

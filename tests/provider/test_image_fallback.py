@@ -49,7 +49,7 @@ def images_sent(
 ) -> tuple[list[set[str]], list[str]]:
     """The images of each request that went out, and the notices."""
 
-    async def use() -> tuple[list[set[str]], list[str]]:
+    async def main() -> tuple[list[set[str]], list[str]]:
         async with asking(wire, *answers, says=SAYS) as (provider, server):
             deltas = [
                 delta for item in requests for delta in await stream_deltas(provider, item)
@@ -62,7 +62,7 @@ def images_sent(
             delta.reason for delta in deltas if isinstance(delta, Retrying)
         ]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("wire", WIRES)

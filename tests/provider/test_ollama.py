@@ -47,7 +47,7 @@ def run_answer(
         without = isinstance(says, Answer) or "tools" not in says.get("capabilities", ())
         return Answer(REFUSAL, 400) if b'"tools"' in request.body and without else result
 
-    async def use() -> tuple[list[list[Delta]], list[ReceivedRequest]]:
+    async def main() -> tuple[list[list[Delta]], list[ReceivedRequest]]:
         async with wire_server(*[answering] * 6) as server:
             environ = {spec_of("ollama").url_env: server.url}
             async with aclosing(
@@ -58,7 +58,7 @@ def run_answer(
                     await stream_deltas(provider, item) for item in request
                 ], server.heard
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def list_call_names(deltas: list[Delta]) -> list[str]:

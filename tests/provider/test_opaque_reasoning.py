@@ -72,12 +72,12 @@ def of(wire: WireName, name: str) -> ProviderSpec:
 def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
     """What such a provider says and wants back."""
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         async with asking(wire, ANSWERS[wire], spec=spec) as (provider, _):
             return await stream_deltas(provider)
 
     parts: list[Part | str] = []
-    for delta in anyio.run(use):
+    for delta in anyio.run(main):
         match delta:
             case ThinkingDelta(text, keeper, data) if keeper:
                 parts += [Thinking(text, keeper, data), "Let me look."]

@@ -48,7 +48,7 @@ def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, 
     """What one provider sends for each of these talks."""
     spec = find(name)
 
-    async def use() -> list[list[dict[str, Any]]]:
+    async def main() -> list[list[dict[str, Any]]]:
         good = answer("openai-chat", Reply("Yes."))
         async with wire_server(*(good for _ in talks)) as server:
             there = replace(spec, base_url=server.url)
@@ -57,7 +57,7 @@ def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, 
                     await stream_deltas(provider, request(*talk, **more))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def mistral_refuses(messages: list[dict[str, Any]]) -> str:
@@ -211,7 +211,7 @@ def run_answers(
 ) -> tuple[list[list[Delta]], list[dict[str, Any]]]:
     """The deltas of each answer, and the request for it."""
 
-    async def use() -> tuple[list[list[Delta]], list[dict[str, Any]]]:
+    async def main() -> tuple[list[list[Delta]], list[dict[str, Any]]]:
         async with wire_server(*answers) as server:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
@@ -220,7 +220,7 @@ def run_answers(
                 ]
             return deltas, [msgspec.json.decode(h.body) for h in server.heard]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def stream_answer(*deltas: dict[str, Any], **usage: Any) -> Answer:
@@ -322,7 +322,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
     good = stream_answer({"content": "Yes."})
     spec = find("openrouter")
 
-    async def use() -> list[bool]:
+    async def main() -> list[bool]:
         async with wire_server(no, good, good) as server:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
@@ -330,7 +330,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
                     await stream_deltas(provider, request(*answer_calls(result)))
             return [b"reasoning_details" in h.body for h in server.heard]
 
-    assert anyio.run(use) == [True, False, False]
+    assert anyio.run(main) == [True, False, False]
 
 
 @pytest.mark.parametrize("data", [b"null", b"{}", b"[", b'"x"'])

@@ -294,12 +294,12 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
         message("tool", ToolResult("call-1", "clouds")),
     )  # fmt: skip
 
-    async def use() -> tuple[list[str], list[dict[str, Any]]]:
+    async def main() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(WIRE, *(Answer(b, 400) for b in body), good, good) as (p, server):
             texts = [words(await stream_deltas(p, result)) for _ in range(2)]
             return texts, [_value(h.body) for h in server.heard]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("thing", REFUSALS)

@@ -112,14 +112,14 @@ def _read_deltas(wire: WireName, url: str, asking: Request) -> list[Delta]:
     spec = spec_of(wire)
     base = url + "/v1" if wire.startswith("openai") else url
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         provider = connect(spec, {spec.url_env: base, spec.key_env: KEY}, idle=5)
         try:
             return await stream_deltas(provider, asking)
         finally:
             await provider.aclose()
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("wire", WIRES)

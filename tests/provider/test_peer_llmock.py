@@ -52,7 +52,7 @@ def read_answers(
     """The answers to repeated requests; an error is an empty answer."""
     spec = find(name)
 
-    async def use() -> list[list[Delta]]:
+    async def main() -> list[list[Delta]]:
         provider = connect(spec, environ(llmock), idle=idle)
         patient = RetryingProvider(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
@@ -65,7 +65,7 @@ def read_answers(
         await provider.aclose()
         return deltas
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def read_until_error(
@@ -74,7 +74,7 @@ def read_until_error(
     """What came of asking before it ended with an error."""
     result: list[Delta] = []
 
-    async def use() -> ProviderError | None:
+    async def main() -> ProviderError | None:
         provider = connect(find(name), environ(llmock), idle=idle)
         patient = RetryingProvider(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
@@ -86,7 +86,7 @@ def read_until_error(
                 return error
         return None
 
-    return result, anyio.run(use)
+    return result, anyio.run(main)
 
 
 def check_no_violations(llmock: Any) -> None:
@@ -166,7 +166,7 @@ def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -
 
 @pytest.mark.parametrize("name", VENDORS)
 def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: str) -> None:
-    async def use() -> list[type[ProviderError]]:
+    async def main() -> list[type[ProviderError]]:
         provider = connect(find(name), environ(llmock))
         result: list[type[ProviderError]] = []
         for fault in (
@@ -183,7 +183,7 @@ def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: s
         await provider.aclose()
         return result
 
-    assert anyio.run(use) == [TooLong, Refused, Overloaded]
+    assert anyio.run(main) == [TooLong, Refused, Overloaded]
 
 
 @pytest.mark.parametrize("name", VENDORS)
@@ -218,7 +218,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     down = "gemini" if name == "anthropic" else "anthropic"
     llmock.outage(provider=down).reply("No rain.", times=None)
 
-    async def use() -> list[list[Delta]]:
+    async def main() -> list[list[Delta]]:
         links = [(f"{link}/m-1", connecting(llmock, link)) for link in (down, name)]
         both = Fallback(links, clock=Clock())
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
@@ -226,7 +226,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
         await both.aclose()
         return result
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert [words(f) for f in deltas] == ["No rain."] * 3
     assert [f[-1].by for f in deltas] == [f"{name}/m-1"] * 3  # type: ignore[union-attr]

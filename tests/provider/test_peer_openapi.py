@@ -128,12 +128,12 @@ async def _until_it_listens(port: int) -> None:
 def send_request(wire: WireName, request: Request) -> ReceivedRequest:
     """What our wire sends, as a server received it."""
 
-    async def use() -> ReceivedRequest:
+    async def main() -> ReceivedRequest:
         async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
             await stream_deltas(provider, request)
             return server.heard[0]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def complaints(

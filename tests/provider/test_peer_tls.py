@@ -110,11 +110,11 @@ def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) 
 
 
 def test_https_goes_through_a_proxy_by_connect(certificate: Path) -> None:
-    async def use() -> tuple[list[str], list[str]]:
+    async def main() -> tuple[list[str], list[str]]:
         async with http_proxy() as (url, outcome):
             return await _fetch_through_proxy(url, certificate), outcome
 
-    result, texts = anyio.run(use)
+    result, texts = anyio.run(main)
 
     assert result == ["One.", "Two."]
     assert [line.split()[0] for line in texts] == ["CONNECT"]

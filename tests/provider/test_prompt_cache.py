@@ -59,7 +59,7 @@ def run(
     """One turn: what the server counted, how it ended, and what the session recorded."""
     model, spec = CachingModel(wire, reply), spec_of(wire)
 
-    async def use() -> tuple[str, Usage]:
+    async def main() -> tuple[str, Usage]:
         async with wire_server(model) as server:
             monkeypatch.setenv(spec.url_env, server.url)
             monkeypatch.setenv(spec.key_env, KEY)
@@ -72,7 +72,7 @@ def run(
                 result = await session.run("Look at the weather of all cities.")
                 return result.outcome, result.usage
 
-    return model, *anyio.run(use)
+    return model, *anyio.run(main)
 
 
 def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
@@ -174,7 +174,7 @@ def test_request_only_grows_at_its_end_between_two_compactions(
     model, spec = CachingModel(wire, work_with_todos), spec_of(wire)
     result: list[Compacted] = []
 
-    async def use() -> None:
+    async def main() -> None:
         async with wire_server(model) as server:
             monkeypatch.setenv(spec.url_env, server.url)
             monkeypatch.setenv(spec.key_env, KEY)
@@ -193,7 +193,7 @@ def test_request_only_grows_at_its_end_between_two_compactions(
                     ):
                         result.append(frame.item.event)
 
-    anyio.run(use)
+    anyio.run(main)
 
     bodies = [r.body for r in model.requests]
     outcome = [
@@ -224,7 +224,7 @@ def test_answer_with_many_calls_does_not_lose_the_cache(
 def count_tokens(model: CachingModel, wire: WireName, *text: str) -> Usage:
     spec = spec_of(wire)
 
-    async def use() -> Usage:
+    async def main() -> Usage:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
             conversation_in = request(
@@ -234,7 +234,7 @@ def count_tokens(model: CachingModel, wire: WireName, *text: str) -> Usage:
             await provider.aclose()
             return deltas[-1].usage  # type: ignore[union-attr]  # Done is last
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("wire", CACHED)
@@ -258,7 +258,7 @@ def test_cache_mock_reads_exactly_the_prefix_sent_before(wire: WireName) -> None
 def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
     model = CachingModel(wire, lambda n: Line("Yes."))
 
-    async def use() -> list[Usage]:
+    async def main() -> list[Usage]:
         spec = spec_of(wire)
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
@@ -267,7 +267,7 @@ def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
             await provider.aclose()
             return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 
-    assert [u.cached for u in anyio.run(use)] == [0, 0]
+    assert [u.cached for u in anyio.run(main)] == [0, 0]
 
 
 def test_cache_mock_looks_back_no_further_than_the_real_provider() -> None:
@@ -288,7 +288,7 @@ def test_each_session_has_its_own_cache(wire: WireName) -> None:
     model, spec = CachingModel(wire, lambda n: Line("Yes.")), spec_of(wire)
     asking = request(message("user", "Rain? " * 2000))
 
-    async def use() -> list[Usage]:
+    async def main() -> list[Usage]:
         # A server in the vendor's place may not know the key; this one is the vendor.
         vendor = replace(spec, base_url="")
         async with wire_server(model) as server:
@@ -299,4 +299,4 @@ def test_each_session_has_its_own_cache(wire: WireName) -> None:
             await provider.aclose()
             return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 
-    assert [u.cached > 0 for u in anyio.run(use)] == [False, True, False]
+    assert [u.cached > 0 for u in anyio.run(main)] == [False, True, False]

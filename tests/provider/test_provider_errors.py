@@ -176,12 +176,12 @@ ELSEWHERE = [
 def refusing(spec: ProviderSpec, model: str, said: Answer) -> str:
     wire: WireName = spec.wire
 
-    async def use() -> None:
+    async def main() -> None:
         async with asking(wire, said, spec=spec) as (provider, _):
             await stream_deltas(provider, request(CONVERSATION[0], model=model))
 
     with pytest.raises(Refused) as caught:
-        anyio.run(use)
+        anyio.run(main)
     return str(caught.value)
 
 
@@ -323,12 +323,12 @@ def test_answer_cut_off_before_its_end_marker_is_an_error(
     marker = body.find(MARKERS[wire]) if wire in MARKERS else len(body) - 1
     parts = [body[:at] for at in range(0, marker, every)]
 
-    async def use() -> list[str]:
+    async def main() -> list[str]:
         answers = [Answer(part, headers=whole.headers, then="cut") for part in parts]
         async with asking(wire, *answers) as (provider, _):
             return [await _outcome(lambda: stream_deltas(provider)) for _ in parts]
 
-    texts = anyio.run(use)
+    texts = anyio.run(main)
 
     assert {*texts} == {"Unreachable"}
 
@@ -393,7 +393,7 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
     assert isinstance(whole.body, bytes)
     result = Answer(whole.body[:500], headers=whole.headers, then="hang")
 
-    async def use() -> float:
+    async def main() -> float:
         silent = Answer(before=60)
         async with asking(wire, silent if when == "before" else result) as (
             provider,
@@ -407,19 +407,19 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
                 await anyio.lowlevel.checkpoint()
             return took
 
-    assert anyio.run(use) < 1.0
+    assert anyio.run(main) < 1.0
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_steps_share_one_connection(wire: WireName) -> None:
-    async def use() -> tuple[int, int]:
+    async def main() -> tuple[int, int]:
         answers = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with asking(wire, *answers) as (provider, server):
             for _ in answers:
                 await stream_deltas(provider)
             return len(server.heard), server.connections
 
-    assert anyio.run(use) == (4, 1)
+    assert anyio.run(main) == (4, 1)
 
 
 @pytest.mark.parametrize("said_so", [True, False])
@@ -431,7 +431,7 @@ def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> Non
     if not said_so:
         closing = Answer(once.body, headers=length, then="cut")
 
-    async def use() -> int:
+    async def main() -> int:
         async with asking("anthropic", closing, once) as (provider, server):
             await stream_deltas(provider)
             while server.open:
@@ -439,18 +439,18 @@ def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> Non
             await stream_deltas(provider)
             return server.connections
 
-    assert anyio.run(use) == 2
+    assert anyio.run(main) == 2
 
 
 def test_one_provider_works_in_successive_event_loops() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": "127.0.0.1:1"})
     texts = list[str]()
 
-    async def use() -> None:
+    async def main() -> None:
         texts.append(await _outcome(lambda: stream_deltas(provider)))
 
-    anyio.run(use)
-    anyio.run(use)
+    anyio.run(main)
+    anyio.run(main)
 
     assert texts == ["Unreachable"] * 2
 
@@ -478,7 +478,7 @@ def test_unknown_host_is_named_in_the_error() -> None:
 
 
 def test_tls_to_a_server_without_tls_is_an_error_that_mentions_tls() -> None:
-    async def use() -> str:
+    async def main() -> str:
         async with wire_server(Answer(raw=b"HTTP/1.1 400 no TLS here\r\n\r\n")) as server:
             url = server.url.replace("http:", "https:")
             provider = connect(find("openai"), {"OPENAI_BASE_URL": url})
@@ -486,7 +486,7 @@ def test_tls_to_a_server_without_tls_is_an_error_that_mentions_tls() -> None:
                 await stream_deltas(provider)
             return str(caught.value)
 
-    assert "TLS" in anyio.run(use)
+    assert "TLS" in anyio.run(main)
 
 
 def test_pieces_before_a_stream_error_are_passed_on() -> None:
@@ -495,7 +495,7 @@ def test_pieces_before_a_stream_error_are_passed_on() -> None:
     marker = whole.body.index(MARKERS["openai-chat"])
     cut = Answer(whole.body[:marker], headers=SSE, then="cut")
 
-    async def use() -> str:
+    async def main() -> str:
         text = ""
         async with asking("openai-chat", cut) as (provider, _):
             with pytest.raises(Unreachable):  # noqa: PT012 what came before counts
@@ -507,7 +507,7 @@ def test_pieces_before_a_stream_error_are_passed_on() -> None:
                         text += getattr(delta, "text", "")
         return text
 
-    assert anyio.run(use) == "Hello wor"
+    assert anyio.run(main) == "Hello wor"
 
 
 async def _outcome(ask: Callable[[], object]) -> str:

@@ -468,14 +468,14 @@ def test_two_sessions_on_one_provider_do_not_mix_messages(wire: WireName) -> Non
     )
     assert [s.seq for s in ours.messages] == [s.seq for s in other.messages]
 
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         replies = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with asking(wire, *replies) as (provider, server):
             for item in (ours, other, ours, other):
                 await stream_deltas(provider, item)
             return [h.body for h in server.heard]
 
-    bodies = anyio.run(use)
+    bodies = anyio.run(main)
 
     assert [b'"ours"' in b for b in bodies] == [True, False, True, False]
     assert [b'"other"' in b for b in bodies] == [False, True, False, True]

@@ -31,12 +31,12 @@ REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="C
 def trace_request(
     wire: WireName, served: Answer, request: Request
 ) -> tuple[list[Delta], ReceivedRequest, str]:
-    async def use() -> tuple[list[Delta], ReceivedRequest, str]:
+    async def main() -> tuple[list[Delta], ReceivedRequest, str]:
         async with asking(wire, served) as (provider, server):
             deltas = await stream_deltas(provider, request)
             return deltas, server.heard[0], server.url
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -103,7 +103,7 @@ def test_tracing_does_not_change_the_other_deltas(wire: WireName) -> None:
 def test_request_that_cannot_be_sent_is_traced_and_refused(wire: WireName) -> None:
     spec, deltas = spec_of(wire), list[Delta]()
 
-    async def use() -> None:
+    async def main() -> None:
         environ = {spec.url_env: "http://127.0.0.1:9", spec.key_env: KEY}
         async with aclosing(connect(spec, environ, window=4096)) as provider:
             # Before it is given tools, Ollama is asked whether the model takes any.
@@ -111,7 +111,7 @@ def test_request_that_cannot_be_sent_is_traced_and_refused(wire: WireName) -> No
                 deltas.append(delta)
 
     with pytest.raises(Unreachable, match="no server listens there"):
-        anyio.run(use)
+        anyio.run(main)
 
     assert [type(delta) for delta in deltas] == [RequestSent]
 
@@ -122,13 +122,13 @@ def test_answer_that_breaks_off_is_traced_up_to_there() -> None:
     half, deltas = whole.body[:300], list[Delta]()
     served = Answer(half, headers=whole.headers, then="cut")
 
-    async def use() -> None:
+    async def main() -> None:
         async with asking("anthropic", served) as (provider, _):
             async for delta in provider.stream(ASKED):
                 deltas.append(delta)
 
     with pytest.raises(ProviderError):
-        anyio.run(use)
+        anyio.run(main)
 
     assert (
         b"".join(delta.body for delta in deltas if isinstance(delta, ResponseBytes)) == half
@@ -142,13 +142,13 @@ def test_refusal_body_is_traced_unchanged(wire: WireName) -> None:
         list[Delta](),
     )
 
-    async def use() -> None:
+    async def main() -> None:
         async with asking(wire, Answer(refusal, 400)) as (provider, _):
             async for delta in provider.stream(ASKED):
                 deltas.append(delta)
 
     with pytest.raises(Refused, match="no ☂"):
-        anyio.run(use)
+        anyio.run(main)
 
     assert [type(delta) for delta in deltas] == [RequestSent, ResponseBytes]
     assert deltas[1] == ResponseBytes(refusal)

@@ -706,7 +706,7 @@ def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
 def test_window_from_the_settings_takes_precedence_over_what_ollama_reports() -> None:
     spec = spec_of("ollama")
 
-    async def use() -> list[Any]:
+    async def main() -> list[Any]:
         good = answer("ollama", Reply("Yes."))
         async with wire_server(good, good) as server:
             environ = {spec.url_env: server.url}
@@ -714,7 +714,7 @@ def test_window_from_the_settings_takes_precedence_over_what_ollama_reports() ->
                 await stream_deltas(provider, request(SHOWN[0]))
             return [(h.path, msgspec.json.decode(h.body)["options"]) for h in server.heard]
 
-    assert anyio.run(use) == [("/api/chat", {"num_ctx": 1234})]
+    assert anyio.run(main) == [("/api/chat", {"num_ctx": 1234})]
 
 
 @pytest.mark.parametrize("wire", WIRES)

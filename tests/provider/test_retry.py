@@ -127,14 +127,14 @@ def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
     waits, deltas = Waits(), list[Delta]()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=99)
 
-    async def use() -> None:
+    async def main() -> None:
         async for delta in make_retrying_provider(inner, waits).stream(
             request(message("user", "?"))
         ):
             deltas.append(delta)
 
     with pytest.raises(Overloaded):
-        anyio.run(use)
+        anyio.run(main)
 
     counts = [(d.attempt, d.attempts) for d in deltas if isinstance(d, Retrying)]
     assert counts == [(n, 10) for n in range(2, 11)]
@@ -231,14 +231,14 @@ def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:
 
 
 def test_retry_wait_can_be_cancelled_at_once() -> None:
-    async def use() -> float:
+    async def main() -> float:
         inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
         start = anyio.current_time()
         with anyio.move_on_after(0.02):
             await stream_deltas(RetryingProvider(inner))
         return anyio.current_time() - start
 
-    assert anyio.run(use) < 1.0
+    assert anyio.run(main) < 1.0
 
 
 def test_response_without_done_is_not_retried() -> None:
@@ -252,14 +252,14 @@ def test_response_without_done_is_not_retried() -> None:
 def test_busy_server_is_sent_the_identical_request_again() -> None:
     waits = Waits()
 
-    async def use() -> tuple[str, set[bytes], int]:
+    async def main() -> tuple[str, set[bytes], int]:
         limited = Answer(b"{}", 429, {"retry-after": "2"})
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
             deltas = await stream_deltas(make_retrying_provider(provider, waits))
             return words(deltas), {h.body for h in server.heard}, len(server.heard)
 
-    text, bodies, times = anyio.run(use)
+    text, bodies, times = anyio.run(main)
 
     assert (text, len(bodies), times) == ("Yes.", 1, 4)
     assert waits.waited == [3.0, 8.0, 16.0]
@@ -271,12 +271,12 @@ def test_error_event_before_the_first_text_is_retried() -> None:
     start = whole.body[: whole.body.index(b"event: content_block")]
     error = b'data: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         early = Answer(start + error, headers=whole.headers)
         async with asking("anthropic", early, whole) as (provider, _):
             return await stream_deltas(make_retrying_provider(provider))
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert isinstance(deltas[0], Retrying)
     assert (words(deltas), type(deltas[-1])) == ("Hello wor", Done)
@@ -303,13 +303,13 @@ def test_retry_after_is_seconds_or_a_date(
 
 
 def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", BUSY, good) as (provider, _):
             result = request(message("user", "?"), trace=True)
             return await stream_deltas(make_retrying_provider(provider), result)
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert words(deltas) == "Yes."
     assert [type(d) for d in deltas[:4]] == [

@@ -76,14 +76,14 @@ def count_read_messages(spec: ProviderSpec, steps: int) -> int:
     wire: WireName = spec.wire
     good = answer(wire, Reply("Yes."))
 
-    async def use() -> None:
+    async def main() -> None:
         opening = asking(wire, good, good, model=MODEL, spec=spec)
         async with opening as (provider, _):
             for messages in (before, after):
                 result = request(model=MODEL, effort="low")
                 await stream_deltas(provider, replace(result, messages=messages))
 
-    anyio.run(use)
+    anyio.run(main)
     return after.looks
 
 
@@ -146,7 +146,7 @@ def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))
     lengths = (4, 6, 3, 4, 6)
 
-    async def use() -> list[bytes]:
+    async def main() -> list[bytes]:
         opening = asking("openai-chat", *[good] * len(lengths), spec=mistral)
         async with opening as (provider, server):
             for n in lengths:
@@ -156,7 +156,7 @@ def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     fresh = [
         request_body("openai-chat", request(*messages[:n]), spec=mistral) for n in lengths
     ]
-    assert [msgspec.json.decode(body) for body in anyio.run(use)] == fresh
+    assert [msgspec.json.decode(body) for body in anyio.run(main)] == fresh
     assert [str(body).count("(read)") for body in fresh] == [1, 1, 0, 1, 1]
 
 

@@ -64,12 +64,12 @@ def conversation(
     spec = spec_of(wire)
     spec = replace(spec, quirks=quirks) if quirks else spec
 
-    async def use() -> tuple[list[str], list[dict[str, Any]]]:
+    async def main() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(wire, *answers, spec=spec) as (provider, server):
             texts = [words(await stream_deltas(provider, item)) for item in requests]
             return texts, [json.loads(h.body) for h in server.heard]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
@@ -228,14 +228,14 @@ def answer_as_gemma(request: ReceivedRequest) -> Answer:
 def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
     result = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
-    async def use() -> tuple[str, list[dict[str, Any]]]:
+    async def main() -> tuple[str, list[dict[str, Any]]]:
         async with asking("openai-chat", *[answer_as_gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
             stops = [(await stream_deltas(provider, result))[-1] for _ in range(2)]
             values = {getattr(done, "stop", "") for done in stops}
             return " ".join(values), [json.loads(h.body) for h in server.heard]
 
-    stop, bodies = anyio.run(use)
+    stop, bodies = anyio.run(main)
     assert (stop, len(bodies)) == ("calls", 4)
     _, texts = first_message("openai-chat", bodies[-1])
     assert (texts[0], texts[1], texts[-1]) == (SYSTEM, "# Tools", FIRST)

@@ -51,10 +51,10 @@ ASKED = request(message("user", "A taxi, please."), system="Be brief.", tools=TO
 
 
 def ask(provider: Provider, *request: Request) -> list[list[Delta]]:
-    async def use() -> list[list[Delta]]:
+    async def main() -> list[list[Delta]]:
         return [await stream_deltas(provider, item) for item in request or (ASKED,)]
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def calls(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
@@ -161,7 +161,7 @@ def test_stream_that_breaks_off_calls_nothing(
 
 
 def until_it_breaks(provider: Provider) -> list[Delta]:
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         result: list[Delta] = []
         try:
             async with aclosing(provider.stream(ASKED)) as deltas:
@@ -171,7 +171,7 @@ def until_it_breaks(provider: Provider) -> list[Delta]:
             return result
         raise AssertionError("it did not break")
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
@@ -184,12 +184,12 @@ def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
             result = request(*CONVERSATION, tools=TOOLS)
             return await stream_deltas(TextProtocol(provider), result)
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert (words(deltas), calls(deltas), stop(deltas)) == ("So.\n", BOOKED, "calls")
 

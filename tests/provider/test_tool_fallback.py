@@ -70,7 +70,7 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
 ) -> None:
     good = answer(wire, Reply("Yes."))
 
-    async def use() -> tuple[list[Delta], list[Delta], list[list[str]]]:
+    async def main() -> tuple[list[Delta], list[Delta], list[list[str]]]:
         # With a schema for the answer, which the same words could be about.
         schema = Raw(b'{"type":"object","properties":{"a":{"type":"string"}}}')
         question = request(message("user", "?"), tools=TOOLS, schema=schema)
@@ -80,7 +80,7 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
             second = await stream_deltas(fallback, question)
             return first, second, [list_offered_tools(item.body) for item in server.heard]
 
-    first, second, tools = anyio.run(use)
+    first, second, tools = anyio.run(main)
 
     assert words(first) == words(second) == "Yes."
     assert tools == [list(NAMES), list(NAMES[:3]), list(NAMES[:3])]
@@ -94,7 +94,7 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
 def test_refusal_that_names_no_tool_of_the_request_removes_no_tool(wording: str) -> None:
     body = {"error": {"message": wording, "type": "invalid_request_error"}}
 
-    async def use() -> list[list[str]]:
+    async def main() -> list[list[str]]:
         async with asking("openai-chat", refusal(body)) as (provider, server):
             with pytest.raises(Exception, match="refused the request"):
                 await stream_deltas(
@@ -102,14 +102,14 @@ def test_refusal_that_names_no_tool_of_the_request_removes_no_tool(wording: str)
                 )
             return [list_offered_tools(item.body) for item in server.heard]
 
-    assert anyio.run(use) == [list(NAMES)]
+    assert anyio.run(main) == [list(NAMES)]
 
 
 def test_provider_that_refuses_one_tool_after_another_is_given_up() -> None:
     many = tuple(ToolSpec(f"mcp__s__t{n}", "", ANY) for n in range(40))
     no = refusal({"error": {"message": "tools.0.custom.strict: not permitted"}})
 
-    async def use() -> int:
+    async def main() -> int:
         async with asking("anthropic", *[no] * 40) as (provider, server):
             with pytest.raises(ToolRefused):
                 await stream_deltas(
@@ -117,7 +117,7 @@ def test_provider_that_refuses_one_tool_after_another_is_given_up() -> None:
                 )
             return len(server.heard)
 
-    assert anyio.run(use) == 21
+    assert anyio.run(main) == 21
 
 
 def test_session_sends_a_refused_tool_to_its_model_only_once(

@@ -118,11 +118,11 @@ async def asking(
 def read_deltas(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
     """What a real client makes of an answer."""
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         async with asking(wire, *answers, idle=idle) as (provider, _):
             return await stream_deltas(provider)
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def request_body(
@@ -134,13 +134,13 @@ def request_body(
     """The body that goes out for a request. `says`: Ollama's description of the model."""
     good = answer(wire, Reply("Yes."))
 
-    async def use() -> bytes:
+    async def main() -> bytes:
         opening = asking(wire, good, model=request.model, says=says, spec=spec)
         async with opening as (provider, server):
             await stream_deltas(provider, request)
             return server.heard[0].body
 
-    return msgspec.json.decode(anyio.run(use))
+    return msgspec.json.decode(anyio.run(main))
 
 
 async def stream_deltas(provider: Provider, asked: Request | None = None) -> list[Delta]:

@@ -146,12 +146,12 @@ class AttackHome:
             approve=approve if attack.meanwhile else None,
         )  # fmt: skip
 
-        async def use() -> None:
+        async def main() -> None:
             async with agent.session() as session:
                 await session.run("Go.")
 
         with self._as_the_person(attack.path):
-            anyio.run(use)
+            anyio.run(main)
         parts = [p for m in provider.heard[-1].messages for p in m.message.parts]
         return "\n".join(part.text for part in parts if isinstance(part, ToolResult))
 

@@ -72,7 +72,7 @@ def test_one_process_makes_the_notes_of_all_conversations_of_a_stopped_server(
         distils = b"<session>" in request.body
         return Answer(then="hang") if distils else answer("openai-chat", Reply("Gut."))
 
-    async def use() -> list[list[str]]:
+    async def main() -> list[list[str]]:
         async with wire_server(answer_request) as server:
             home().mkdir(parents=True, exist_ok=True)
             (home() / "config.toml").write_text(
@@ -84,7 +84,7 @@ def test_one_process_makes_the_notes_of_all_conversations_of_a_stopped_server(
                 await anyio.sleep(0.01)  # the time limit of tests ends this
             return end_writers()
 
-    writers = anyio.run(use)
+    writers = anyio.run(main)
 
     assert [len(directories) for directories in writers] == [3]
 

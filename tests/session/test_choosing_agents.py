@@ -30,14 +30,14 @@ Doing = Callable[[Inbox, Recorder], Awaitable[object]]
 def record_choice(doing: Doing, mode: Mode = "default") -> tuple[list[Event], View]:
     """What a session of that mode records of this."""
 
-    async def use() -> tuple[list[Event], View]:
+    async def main() -> tuple[list[Event], View]:
         store = MemoryStore()
         record = Recorder(store)
         await record.open()
         await doing(Inbox(record, mode=mode), record)
         return [entry.event for entry in entries(store)], record.view
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def entries(store: MemoryStore) -> list[Entry]:

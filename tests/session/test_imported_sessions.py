@@ -129,7 +129,7 @@ def resume_session(
     """Resumed by a user; the orders then, and how often a model was asked."""
     orders, provider = list[str](), ScriptedProvider("Yes.", "Yes.")
 
-    async def go() -> View:
+    async def main() -> View:
         record = Recorder(home.store(id_), clock=lambda: 900.0)
         result = world(provider, orders)
         async with await Session.open(record, lambda _: result) as session:
@@ -137,7 +137,7 @@ def resume_session(
                 await session.inbox.say(word)
             return await session.run_turns()
 
-    return anyio.run(go), orders, len(provider.heard)
+    return anyio.run(main), orders, len(provider.heard)
 
 
 @pytest.mark.parametrize("kept", range(1, len(HOSTILE) + 1))

@@ -103,7 +103,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
     # It begins with the eleventh answer, and lasts ten minutes of the clock.
     afternoon = UnreliableServer(reply, lambda: afternoon.said >= 10 and clock() < 600)
 
-    async def use() -> list[View]:
+    async def main() -> list[View]:
         async with asking("openai-chat", afternoon) as (provider, _):
             backoff = Backoff(endless=True)
             patient = RetryingProvider(provider, backoff, sleep=clock.sleep)
@@ -116,7 +116,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
                 views.append(await session.run_turns())
             return views
 
-    views = anyio.run(use)
+    views = anyio.run(main)
 
     assert [(v.turn.outcome, v.turn.answer) for v in views] == [
         ("answered", f"taxi {n} is booked.") for n in range(TURNS)

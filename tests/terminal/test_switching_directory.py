@@ -313,13 +313,13 @@ async def answer_no(rows: Sequence[str], question: str) -> bool:
 def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
     leaving = Leaving(a)
 
-    async def going() -> str:
+    async def main() -> str:
         engine, session = await leaving.start()
         async with engine:
             await engine.record(Said("hello"), TurnStarted(2))
             return await leaving.read_refusal(session)
 
-    assert anyio.run(going) == (
+    assert anyio.run(main) == (
         "this session has an interrupted turn, which can end only here: continue it first"
     )
 
@@ -327,7 +327,7 @@ def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
 def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> None:
     leaving = Leaving(a)
 
-    async def going() -> tuple[str, View]:
+    async def main() -> tuple[str, View]:
         engine, session = await leaving.start()
         async with engine:
             await engine.record.close()
@@ -338,7 +338,7 @@ def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> 
             await session.say("hello")
             return why, session.view
 
-    why, view = anyio.run(going)
+    why, view = anyio.run(main)
     assert "is being written" in why
     assert (view.session.directory, len(view.conversation.undelivered)) == (str(a), 1)
 
@@ -352,7 +352,7 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
         texts.append(question)
         return False
 
-    async def going() -> None:
+    async def main() -> None:
         _, session = await leaving.start()
         for there in (leaving.there, str(a)):
             session = (
@@ -360,7 +360,7 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
             ).session
         await session.close()
 
-    anyio.run(going)
+    anyio.run(main)
 
     assert texts == ["Trust this folder? Its instructions will be sent to the model."]
     assert leaving.launch.app.system_prompt.trust_root == str(a)
@@ -378,14 +378,14 @@ def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:
 def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path) -> None:
     leaving = Leaving(a)
 
-    async def going() -> None:
+    async def main() -> None:
         _, first = await leaving.start()
         await first.close()
         _, session = await leaving.start()
         switched = await session.switch(ResumeTarget(first.id), answer_no)
         await switched.session.close()
 
-    anyio.run(going)
+    anyio.run(main)
 
     assert leaving.launch.app is leaving.app
 

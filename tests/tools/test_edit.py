@@ -168,13 +168,13 @@ def test_edit_that_the_old_encoding_cannot_represent_is_refused(
 def test_content_with_a_lone_surrogate_is_refused(place: ToolDirectory) -> None:
     """No JSON brings one, but a program that calls the tool may."""
 
-    async def use() -> None:
+    async def main() -> None:
         await write_file.run(
             path="a", content="\ud83d", files=place.files, known={}, unread=()
         )
 
     with pytest.raises(ToolFailed, match="content holds half a character"):
-        anyio.run(use)
+        anyio.run(main)
 
 
 @pytest.mark.parametrize(

@@ -379,11 +379,11 @@ def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
         (place.directory / "a").write_text("a" * 60 + "!")
         start = time.monotonic()
 
-        async def use() -> None:
+        async def main() -> None:
             with anyio.move_on_after(0.1):
                 await place.use(grep, {"pattern": "(a+)+$"})
 
-        anyio.run(use)
+        anyio.run(main)
 
     assert time.monotonic() - start < 60
 

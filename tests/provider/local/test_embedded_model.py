@@ -99,12 +99,12 @@ class TestEmbedded(ProviderContract):
 
 
 def test_embedded_model_answer_in_call_format_becomes_a_tool_call() -> None:
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         text = '{"tool": "look", "arguments": {"where": "up"}}'
         async with run_embedded(Reply(text)) as (provider, _, _):
             return await read_deltas(provider)
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     calls = [d for d in deltas if isinstance(d, CallDelta)]
     assert calls[0].name == "look"
@@ -116,23 +116,23 @@ def test_embedded_model_answer_in_call_format_becomes_a_tool_call() -> None:
 def test_first_token_of_the_embedded_model_is_reported_at_once() -> None:
     text = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         async with run_embedded(Reply(text)) as (provider, running, _):
             running.running = True
             return await read_deltas(provider)
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert deltas[:2] == [TextDelta(""), TextDelta("It is 3.")]
 
 
 def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None:
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         reply = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
         async with run_embedded(reply) as (provider, _, _):
             return await read_deltas(provider)
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
 
     assert isinstance(deltas[-1], Done)
     assert deltas[-1].stop == "length"
@@ -147,10 +147,10 @@ def stream_text(text: str) -> tuple[str, list[str]]:
             yield TextDelta(text[at : at + 7])
         yield Done()
 
-    async def use() -> list[Delta]:
+    async def main() -> list[Delta]:
         return [delta async for delta in stop_repetition(response())]
 
-    deltas = anyio.run(use)
+    deltas = anyio.run(main)
     result = "".join(d.text for d in deltas if isinstance(d, TextDelta))
     return result, [d.stop for d in deltas if isinstance(d, Done)]
 
@@ -178,14 +178,14 @@ def test_response_without_long_repetition_is_not_cut_off(text: str) -> None:
 
 
 def test_model_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
-    async def use() -> tuple[list[Delta], list[Delta], Running]:
+    async def main() -> tuple[list[Delta], list[Delta], Running]:
         reply = Reply('{"tool": "look", "arguments": {}}')
         async with run_embedded(reply, reply) as (provider, running, _):
             assert running.starts == 0
             first, second = await read_deltas(provider), await read_deltas(provider)
         return first, second, running
 
-    first, second, running = anyio.run(use)
+    first, second, running = anyio.run(main)
 
     assert first[0] == Retrying(0.0, f"loading {DEFAULT_MODEL.name}")
     assert not any(isinstance(d, Retrying) for d in second)
@@ -195,12 +195,12 @@ def test_model_server_starts_with_the_first_request_and_outlives_the_provider() 
 def test_model_server_is_started_with_the_prompt_prefix_shared_by_all_sessions() -> None:
     request = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
 
-    async def use() -> tuple[Running, WireServer]:
+    async def main() -> tuple[Running, WireServer]:
         async with run_embedded(Reply('{"tool": "look", "arguments": {}}')) as result:
             await read_deltas(result[0], request)
             return result[1:]
 
-    running, server = anyio.run(use)
+    running, server = anyio.run(main)
 
     (prefix,) = running.prefixes
     content = msgspec.json.decode(server.heard[0].body)["messages"][0]["content"]
@@ -224,14 +224,14 @@ def cut_answer(reply: Reply) -> Answer:
 def run_with_crash(second: Reply) -> tuple[list[Delta], Running]:
     """The deltas of a response of which a part arrived, and of the second one."""
 
-    async def use() -> tuple[list[Delta], Running]:
+    async def main() -> tuple[list[Delta], Running]:
         first = cut_answer(Reply(CALL))
         async with wire_server(first, answer("openai-chat", second)) as server:
             running = Running(server.url, dies=True)
             async with aclosing(Embedded(DEFAULT_MODEL, running)) as provider:
                 return await read_deltas(provider), running
 
-    return anyio.run(use)
+    return anyio.run(main)
 
 
 def test_after_a_crash_the_server_is_started_again_and_the_response_continues() -> None:
@@ -254,15 +254,15 @@ def test_response_after_a_crash_that_begins_differently_is_an_error() -> None:
 
 
 def test_model_server_that_fails_to_start_raises_a_provider_error() -> None:
-    async def use() -> None:
+    async def main() -> None:
         await read_deltas(Embedded(DEFAULT_MODEL, Running("", why_not="no memory")))
 
     with pytest.raises(Refused, match="no memory"):
-        anyio.run(use)
+        anyio.run(main)
 
 
 def test_embedded_model_request_carries_the_key_and_asks_for_exactly_one_call() -> None:
-    async def use() -> WireServer:
+    async def main() -> WireServer:
         async with run_embedded(Reply('{"tool": "look", "arguments": {}}')) as (
             provider,
             _,
@@ -271,7 +271,7 @@ def test_embedded_model_request_carries_the_key_and_asks_for_exactly_one_call() 
             await read_deltas(provider)
             return server
 
-    (request,) = anyio.run(use).heard
+    (request,) = anyio.run(main).heard
 
     assert (request.path, request.headers["authorization"]) == (
         "/v1/chat/completions",
@@ -297,13 +297,13 @@ def test_tool_with_plain_arguments_is_constrained_by_a_grammar() -> None:
     )
     request = replace(ASKED, tools=(ToolSpec("look", "look out", Raw(plain)),))
 
-    async def use() -> WireServer:
+    async def main() -> WireServer:
         reply = Reply('{"tool": "look", "arguments": {"where": "up"}}')
         async with run_embedded(reply) as (provider, _, server):
             await read_deltas(provider, request)
             return server
 
-    body = msgspec.json.decode(anyio.run(use).heard[0].body)
+    body = msgspec.json.decode(anyio.run(main).heard[0].body)
     assert body["grammar"].startswith(r'root ::= "{\"tool\": \"" ("look\", ')
     assert "response_format" not in body
 

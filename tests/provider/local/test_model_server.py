@@ -195,13 +195,13 @@ def test_changed_model_file_gets_a_new_server(place: Path) -> None:
 
 @pytest.mark.slow
 def test_stopping_kills_a_model_server_that_is_in_use(place: Path) -> None:
-    async def use() -> None:
+    async def main() -> None:
         async with server(place).lease():
             (status,) = running(place)
             await anyio.to_thread.run_sync(stop, status)
             assert process_start(status.record.pid) == ""
 
-    anyio.run(use)
+    anyio.run(main)
 
     assert running(place) == []
 
