@@ -70,6 +70,10 @@ NOT_RUN = {
     "refold sessions export ID --otlp --endpoint http://127.0.0.1:4318": "a collector",
     "refold sessions export ID --otlp": "the same; tests/cli/test_otlp_export.py has one",
     "refold memory forget 3": "three notes, which a model makes",
+    "refold cluster init postgresql://owner@db.example.org/refold": "a database; tests/cluster has one",
+    "refold sessions move --all --to postgresql://ann@db.example.org/refold": "the same",
+    "refold ports build": "a machine named build; tests/place has one",
+    "refold ports build 8000": "the same",
 }
 WRAPPER = """\
 #!/bin/sh
