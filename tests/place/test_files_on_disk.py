@@ -278,7 +278,7 @@ def test_a_write_that_the_system_refuses_gives_its_reason(files: Files, path: st
         files.write(files.real(path), b"x", expect=NOTHING)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="optional: root may write everywhere")
 def test_the_error_for_a_directory_without_write_permission_names_the_path(
     files: Files, tmp_path: Path
 ) -> None:
