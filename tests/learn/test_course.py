@@ -1,15 +1,19 @@
 """The course: each program solves its lesson, usual mistakes get a useful hint, texts are true."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from refold.learn.course import Lesson, lesson, lessons
-from refold.learn.workshop import NotYet, Workshop
+from refold.learn.workshop import OUR_PYTHON, NotYet, Workshop, program_environment
 
+PREPARED = str(Path(__file__).with_name("prepared_python.py"))
 STEPS = pytest.mark.parametrize("one", lessons()[:12], ids=lambda one: one.slug)
 # Those of the second part start refold some times.
 RUNS = pytest.mark.parametrize(
@@ -151,8 +155,28 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
 }  # fmt: skip
 
 
-def failure_of(one: Lesson, program: Path) -> NotYet | None:
-    shop = Workshop(program)
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """A command that runs a program in a fork of a process that has imported everything."""
+    place = str(tmp_path_factory.mktemp("prepared") / "socket")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREPARED_SOCKET", place)
+        server = subprocess.Popen(
+            [sys.executable, PREPARED],
+            env=program_environment(os.environ),
+            stdout=subprocess.PIPE,
+        )
+        assert server.stdout
+        assert server.stdout.readline() == b"ready\n"
+        yield (sys.executable, "-I", "-S", PREPARED)
+        server.kill()
+        server.communicate()
+
+
+def failure_of(
+    one: Lesson, program: Path, python: tuple[str, ...] = OUR_PYTHON
+) -> NotYet | None:
+    shop = Workshop(program, python)
     try:
         one.check(shop)
     except NotYet as failure:
@@ -174,12 +198,12 @@ def test_the_solution_of_a_lesson_passes_its_check(one: Lesson, tmp_path: Path) 
 
 @RUNS
 def test_the_program_at_the_start_of_a_lesson_does_not_pass(
-    one: Lesson, tmp_path: Path
+    one: Lesson, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
     program = tmp_path / one.program_name
     program.write_text(one.first_program())
 
-    failure = failure_of(one, program)
+    failure = failure_of(one, program, python)
 
     assert failure is not None
     assert len(failure.hints) == 3
@@ -199,12 +223,12 @@ def test_the_program_at_the_start_of_a_lesson_does_not_pass(
 )
 @ALL
 def test_a_program_that_does_something_else_gets_a_problem_and_three_hints(
-    one: Lesson, program: bytes, tmp_path: Path
+    one: Lesson, program: bytes, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
     path = tmp_path / one.program_name
     path.write_bytes(program)
 
-    failure = failure_of(one, path)
+    failure = failure_of(one, path, python)
 
     assert failure is not None
     assert len(failure.hints) == 3
@@ -219,14 +243,19 @@ def mistakes() -> Iterator[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "right", "wrong", "problem"), list(mistakes()))
 def test_a_usual_mistake_gets_a_problem_and_three_hints(
-    number: int, right: str, wrong: str, problem: str, tmp_path: Path
+    number: int,
+    right: str,
+    wrong: str,
+    problem: str,
+    tmp_path: Path,
+    python: tuple[str, ...],
 ) -> None:
     one = lesson(number)
     assert right in one.solution()
     program = tmp_path / one.program_name
     program.write_text(one.solution().replace(right, wrong))
 
-    failure = failure_of(one, program)
+    failure = failure_of(one, program, python)
 
     assert failure is not None
     assert problem in failure.problem

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from refold.programs import Start
 
 PROGRAM_NAME = "agent.py"
+OUR_PYTHON = (sys.executable,)
 _SESSION_PROGRAM = """\
 import os, shutil
 from pathlib import Path
@@ -99,13 +100,16 @@ class ProgramRun(Struct, frozen=True):
         return cast("list[Json]", self.requests[number]["messages"])
 
 
-def make_session(folder: Path, *replies: ModelReply) -> None:
+def make_session(
+    folder: Path, *replies: ModelReply, python: Sequence[str] = OUR_PYTHON
+) -> None:
     """Write session.jsonl: the journal of a session of refold with these replies."""
     program = folder / ".session.py"
     program.write_text(_SESSION_PROGRAM, encoding="utf-8")
     with model_server(*replies) as model:
         pipe = subprocess.PIPE
-        process = start_program(program, model.url, (), stdout=pipe, stderr=pipe)
+        command = [*python, program.name]
+        process = _start(command, folder, model.url, stdout=pipe, stderr=pipe)
         _, errors = process.communicate(timeout=MAX_RUN_SECONDS)
     program.unlink()
     if process.returncode:
@@ -115,12 +119,13 @@ def make_session(folder: Path, *replies: ModelReply) -> None:
 class Workshop:
     """A copy of the reader's program in a folder of its own, which `run` starts.
 
-    What the program writes stays for the next run; the reader's own files are not touched.
+    What the program writes stays for the next run; the reader's own files are not touched. `python` is
+    the command that starts a Python.
     """
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, python: Sequence[str] = OUR_PYTHON) -> None:
         self.folder = Path(mkdtemp(prefix="refold-lesson-"))
-        self._name = program.name
+        self._name, self._python = program.name, python
         copyfile(program, self.folder / program.name)
 
     def close(self) -> None:
@@ -155,6 +160,10 @@ class Workshop:
                 "json.dumps writes no line break; add one at the end of each event.",
                 'journal.write(json.dumps(event) + "\\n")',
             ) from error
+
+    def make_session(self, *replies: ModelReply) -> None:
+        """Write session.jsonl: the journal of a session of refold with these replies."""
+        make_session(self.folder, *replies, python=self._python)
 
     def session_events(self) -> list[Json]:
         """The events of the newest session of refold that the program started."""
@@ -199,7 +208,8 @@ class Workshop:
     ) -> bool:
         """Start the program, type `typed`, and kill it as soon as `holds` of its folder.
 
-        False if that did not come within `MAX_RUN_SECONDS`, or before the program exited.
+        False if that did not come within `MAX_RUN_SECONDS`, or before the program exited or asked
+        the model for more than the replies.
         """
         with model_server(*replies) as model:
             process = self._start(model, (), stdin=subprocess.PIPE)
@@ -209,9 +219,12 @@ class Workshop:
                 stdin.flush()  # and not closed: it may wait for more
             deadline, held = time.monotonic() + MAX_RUN_SECONDS, False
             while not held and process.poll() is None and time.monotonic() < deadline:
+                was_over = len(model.requests) > len(replies)
                 time.sleep(0.01)
                 with suppress(OSError):
                     held = holds(self.folder)
+                if was_over:
+                    break
             _kill(process)
             with suppress(BrokenPipeError):
                 process.communicate()
@@ -252,15 +265,11 @@ class Workshop:
         self, model: ModelServer, words: Sequence[str], *, stdin: int
     ) -> "subprocess.Popen[bytes]":
         pipe = subprocess.PIPE
-        return start_program(
-            self.folder / self._name,
-            model.url,
-            words,
-            stdin=stdin,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,
-        )
+        command = [*self._python, self._name, *words]
+        return _start(
+            command, self.folder, model.url,
+            stdin=stdin, stdout=pipe, stderr=pipe, start_new_session=True,
+        )  # fmt: skip
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -275,7 +284,13 @@ def start_program(
 
     If it uses refold, that has a directory of its own there, with the model `lesson/scripted`.
     """
-    home = program.parent / _HOME_NAME
+    return _start([*OUR_PYTHON, program.name, *words], program.parent, url, **how)
+
+
+def _start(
+    command: list[str], folder: Path, url: str, **how: "Unpack[Start]"
+) -> "subprocess.Popen[bytes]":
+    home = folder / _HOME_NAME
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(
         f'[providers.lesson]\nwire = "openai-chat"\nbase_url = "{url}"\n', encoding="utf-8"
@@ -285,8 +300,8 @@ def start_program(
         "MODEL_URL": url,
         "REFOLD_HOME": str(home),
     }
-    options: Start = {**how, "cwd": program.parent, "env": environ}
-    return programs.start([sys.executable, program.name, *words], **options)
+    options: Start = {**how, "cwd": folder, "env": environ}
+    return programs.start(command, **options)
 
 
 def program_environment(environ: Mapping[str, str]) -> dict[str, str]:

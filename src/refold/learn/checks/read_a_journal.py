@@ -1,7 +1,7 @@
 """Lesson 16: a program that reads a journal of refold."""
 
 from refold.learn.model_server import ModelReply
-from refold.learn.workshop import Demo, Workshop, call, expect, make_session, quote
+from refold.learn.workshop import Demo, Workshop, call, expect, quote
 
 _LESSON_SESSION = (
     call("list_files"),
@@ -14,7 +14,7 @@ LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 def check(shop: Workshop) -> None:
     """The tools, the refusals, the tokens; then a journal with a changed line."""
-    make_session(shop.folder, *_LESSON_SESSION)
+    shop.make_session(*_LESSON_SESSION)
     run = shop.run(words=["session.jsonl"])
     for tool in ("bash", "list_files", "write_file"):
         expect(
