@@ -76,8 +76,9 @@ def test_a_run_draws_what_was_sent(
     assert "You still have to buy milk and bread." in out
     assert "request 2: 3 messages" in out
     assert "● result: milk" in out
-    widths = {len(row) for row in out.splitlines() if row.startswith("   ├")}
-    assert len(widths) == 1
+    diagram = out.partition("\n   agent.py ")[2].splitlines()[1:]
+    assert {len(row) for row in diagram if row.startswith("   ├")} == {60}
+    assert max(len(row) for row in diagram) == 60
 
 
 def test_a_run_takes_other_words(
@@ -94,6 +95,30 @@ def test_a_failing_program_is_a_failing_run(directory: Path) -> None:
     write_program(directory, "raise SystemExit(3)")
 
     assert main(["learn", "run", "1"]) == 1
+
+
+def test_ctrl_c_ends_a_run_without_a_traceback_and_draws_what_was_sent(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    interrupt = "\nimport os, signal\nfor pid in (os.getppid(), os.getpid()):\n    os.kill(pid, signal.SIGINT)\n"
+    write_program(directory, lesson(1).solution() + interrupt)
+    capfd.readouterr()
+
+    assert main(["learn", "run", "1"]) == 130
+
+    out, err = capfd.readouterr()
+    assert "request 1: 1 message" in out
+    assert err == "your program was interrupted\n"
+
+
+def test_a_run_shows_the_errors_of_the_program(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_program(directory, "print(unknown)")
+
+    assert main(["learn", "run", "1"]) == 1
+
+    assert "NameError: name 'unknown' is not defined" in capfd.readouterr().err
 
 
 def test_a_check_gives_three_hints_one_after_the_other_and_stays_with_the_last(

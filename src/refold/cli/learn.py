@@ -2,6 +2,8 @@
 
 import os
 import re
+import signal
+import subprocess
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,13 @@ from refold.config.paths import paths
 from refold.console.markdown import renderer_for
 from refold.console.pager import show_rows
 from refold.errors import BadInput
-from refold.headless.streams import print_document, print_error, print_note, write
+from refold.headless.streams import (
+    print_document,
+    print_error,
+    print_lines,
+    print_note,
+    write,
+)
 from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.model_server import model_server
 from refold.learn.reader_folder import MAX_HINTS, ReaderFolder, reader_folder
@@ -129,15 +137,33 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     for line in demo.typed:
         write(f"  type: {line}\n")
     with model_server(*demo.replies) as model:
-        try:
-            code = start_program(folder.program(chosen), model.url, words).wait()
-        except KeyboardInterrupt:
-            code = 130
+        code = _wait_for(
+            start_program(folder.program(chosen), model.url, words, stderr=subprocess.PIPE)
+        )
         for reason in model.refusals:
             print_error(f"the model refused a request: {reason}")
         if model.requests:
             write(f"\n{draw_requests(chosen.program_name, model.requests, model.replies)}")
-    return min(code, 1) if code >= 0 else 1
+    return code
+
+
+def _wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """The exit code of refold when the reader's program has ended, and its errors on stderr.
+
+    Ctrl+C reaches the program, which decides what it means; if that ends it, its traceback says
+    nothing that the reader does not know.
+    """
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _, errors = process.communicate()
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    if process.returncode == -signal.SIGINT:
+        print_note("your program was interrupted")
+        return 130
+    if errors:
+        print_lines(errors.decode(errors="replace").rstrip("\n"))
+    return 1 if process.returncode else 0
 
 
 def _check(chosen: Lesson, folder: ReaderFolder) -> int:

@@ -6,7 +6,7 @@ from refold.learn.model_server import Json, ModelReply
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells, cut
 
-_INNER_CELLS = 62
+_INNER_CELLS = 55  # the whole diagram fits a terminal of 60 columns
 # What the program adds to a conversation; the answers of the model are the arrows back.
 _NEW_MESSAGE_LABELS = {"user": "you", "tool": "result"}
 _ARROW_LINE = "─" * (_INNER_CELLS - 2)
@@ -16,7 +16,7 @@ def draw_requests(
     program: str, requests: Sequence[Json], replies: Sequence[ModelReply]
 ) -> str:
     """Two lifelines, of the program and of the model, with time downwards."""
-    rows = [f"{program}{'model':>{_INNER_CELLS + 6 - len(program)}}"]
+    rows = [f"{program}{'model':>{_INNER_CELLS + 2 - len(program)}}"]
     known = 0
     for number, (request, reply) in enumerate(zip(requests, replies, strict=True), 1):
         messages: list[Json] = request["messages"]
