@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from refold.cli.update import IMAGE_VARIABLE
+from scripts import site
 
 ROOT = Path(__file__).parents[2]
 URL = "https://files.example.org/refold-0.2.0.tar.gz"
@@ -66,6 +67,27 @@ def test_the_image_has_bubblewrap_git_and_ripgrep_and_runs_as_a_normal_user() ->
     assert f"ENV {IMAGE_VARIABLE}=refold\n" in text
     for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split()), source
+
+
+def test_the_image_gets_every_file_that_the_pages_of_the_documentation_need() -> None:
+    text = (ROOT / "packaging/Dockerfile").read_text(encoding="utf-8")
+    sources = [
+        ROOT / name
+        for row in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
+        for name in row.split()
+    ]
+    places = site.page_places()
+    pages = [site.Page(source, place, places) for source, place in places.items()]
+    assert all(page.text() for page in pages)
+    needed = set(places).union(*(page.files for page in pages))
+
+    assert "python -m scripts.site" in text
+    lost = [
+        str(file)
+        for file in sorted(needed)
+        if not any((ROOT / file).is_relative_to(source) for source in sources)
+    ]
+    assert lost == []
 
 
 def test_the_dockerfile_passes_the_check_of_the_dockerfile_builder_skill() -> None:
