@@ -29,6 +29,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import SHELL_SENDER
 from refold.journal.state.fold import fold
+from refold.terminal.screen.streamed_text import split_text
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin
 from refold.values.control import Final, PlanReady
@@ -360,6 +361,21 @@ def test_no_line_of_a_long_response_is_printed_twice_for_any_chunk_size() -> Non
         rows = terminal.hear(*pieces, answer(Text(text)))
 
         assert rows == [f"Line {n} says something." for n in range(80)]
+
+
+def test_a_long_text_that_comes_as_a_whole_is_split_and_printed_the_same() -> None:
+    text = "".join(f"Line {n} says *something*.\n\n```\n{n}\n```\n\n" for n in range(800))
+    whole, by_parts = (TranscriptTerminal(*GO, moves=True) for _ in range(2))
+
+    frames = split_text(Frame(3, 1, TextCame(text)))
+    parts = [frame.item for frame in frames if isinstance(frame.item, TextCame)]
+
+    assert len(parts) > 3
+    assert by_parts.print_news(*parts, answer(Text(text))) == whole.print_news(
+        TextCame(text), answer(Text(text))
+    )
+    short = Frame(3, 2, TextCame("short"))
+    assert list(split_text(short)) == [short]
 
 
 def test_the_status_line_counts_pending_messages() -> None:

@@ -3,6 +3,8 @@
 The comparison is with the first checkpoint, so changes by commands are included.
 """
 
+import anyio
+
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.call_summary import diff_report
@@ -19,4 +21,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not wanted:
         raise BadInput(f"no changed file has {arguments!r} in its path; /diff lists them")
     directory = context.session.view.session.directory
-    await context.show_long([*diff_report(wanted, context.look.room - 1, directory)])
+    room = context.look.room - 1
+    await context.show_long(
+        await anyio.to_thread.run_sync(lambda: [*diff_report(wanted, room, directory)])
+    )

@@ -5,6 +5,8 @@ What the model got only in part is read from the journal's blobs.
 
 from collections.abc import Iterator, Sequence
 
+import anyio
+
 from refold.client.types import Entry, events
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput, JournalError
@@ -62,7 +64,8 @@ async def _rows(
     room = context.look.room - 1
     about = context.session.view.session.directory
     head = full_label(call, context.session.tool(call.name)) if call else end.call_id
-    rows = whole_rows(end, await _text(end, context), room, about)
+    text = await _text(end, context)
+    rows = await anyio.to_thread.run_sync(whole_rows, end, text, room, about)
     return [*(line(row, "strong") for row in break_lines(expand_tabs(head), room)), *rows]
 
 

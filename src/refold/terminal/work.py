@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from refold.client.session import Session
 from refold.client.types import Entry, Subscription, View
@@ -22,6 +22,7 @@ from refold.console.printer import Printer
 from refold.console.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.errors import RefoldError
 from refold.terminal.screen.status_line import PlainProgress
+from refold.terminal.screen.streamed_text import split_text
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering, entered_message
 from refold.views.notices import notification
@@ -176,13 +177,16 @@ class Work:
 
     async def _print_frames(self, watch: Subscription) -> None:
         async for frame in watch.merge_frames():
-            async with self._lock.printing:
-                drawn = self._printer.has_status
-                self._transcript.show(frame)
-                if drawn and not self._printer.has_status:  # later, or it would flicker
-                    self._printer.show_status(
-                        *self._transcript.subagent_rows(), self._transcript.status()
-                    )
+            for part in split_text(frame):
+                async with self._lock.printing:
+                    drawn = self._printer.has_status
+                    self._transcript.show(part)
+                    if drawn and not self._printer.has_status:  # later, or it would flicker
+                        self._printer.show_status(
+                            *self._transcript.subagent_rows(), self._transcript.status()
+                        )
+                if part is not frame:
+                    await checkpoint()  # keys are read between the parts
             if isinstance(frame.item, Entry):
                 self._cursor.shown = frame.seq
                 self._cursor.wake_waiters()

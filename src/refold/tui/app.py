@@ -56,12 +56,13 @@ from refold.tui.foreground import Foreground
 from refold.tui.host import Questions, RowPrinter, ScreenContext, ScreenReader
 from refold.tui.image_loader import ImageLoader
 from refold.tui.image_painter import ImagePainter
+from refold.tui.layout_queue import LayoutQueue
 from refold.tui.model import Model
 from refold.tui.offers import Completer, palette
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.shell_display import ShellDisplay
 from refold.tui.shell_rows import shell_room
-from refold.tui.transcript import Transcript
+from refold.tui.transcript import Memo, Transcript
 from refold.tui.update import update
 from refold.tui.view import divide_screen
 from refold.views.call_summary import full_label
@@ -129,9 +130,11 @@ class App:
         self._images = ImageLoader(painter, lambda name: self.session.blob(name), self.post)
         self._foreground = Foreground(modes, self._capabilities, self.post, self._images)
         width, height = self._foreground.size()
+        self._layouts = LayoutQueue()
         transcript = Transcript(
             label=lambda call: full_label(call, self.session.tool(call.name)),
             links=self._capabilities.links,
+            memo=Memo(self._layouts),
         )
         self.model = Model(
             width=width, height=height, now=time.time(), transcript=transcript
@@ -167,6 +170,7 @@ class App:
                 self.post(m.Remembered(tuple(reversed(earlier))))
                 self._group.start_soon(self._foreground.paint_frames, lambda: self.model)
                 self._group.start_soon(self._images.run, self._foreground.request_frame)
+                self._group.start_soon(self._layouts.run, self._foreground.request_frame)
                 await self.show_session(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)

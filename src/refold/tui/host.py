@@ -38,8 +38,8 @@ from refold.tui.messages import (
     ViKeys,
     Withdrawn,
 )
+from refold.tui.prose_rows import split_rows
 from refold.tui.screen_modes import write
-from refold.tui.transcript import split_rows
 from refold.views.picker import OnMove, Picker, Search, with_selection
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece

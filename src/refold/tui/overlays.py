@@ -24,8 +24,8 @@ from refold.tui.messages import (
     Selected,
 )
 from refold.tui.model import Dialog, Model, OpenPicker, Updated
+from refold.tui.prose_rows import split_rows
 from refold.tui.text_field import field_of, lay_out
-from refold.tui.transcript import split_rows
 from refold.views.picker import (
     PICKER_KEYS,
     Picker,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from refold.tui.messages import PanelName
 from refold.tui.model import PANEL_COLUMNS, Model
-from refold.tui.transcript import markdown_rows
+from refold.tui.prose_rows import markdown_rows
 from refold.values.display import Diff
 from refold.values.path_names import relative_name
 from refold.views.background_list import command_rows

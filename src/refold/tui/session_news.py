@@ -87,7 +87,7 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
     shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
         old, items=items, open=_open_items(screen), coming=screen.coming,
-        flipped=frozenset(index + shift for index in old.flipped), memo=Memo(),
+        flipped=frozenset(index + shift for index in old.flipped), memo=Memo(old.memo.layouts),
     )  # fmt: skip
     anchor = model.anchor and replace(model.anchor, item=model.anchor.item + shift)
     selected = model.selected + shift if model.selected >= 0 else -1
@@ -107,8 +107,9 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
         )  # fmt: skip
         model = _with_draft(model, facts.session)
         transcript = Transcript(
-            label=transcript.label, links=transcript.links, whole=transcript.whole
-        )
+            label=transcript.label, links=transcript.links, whole=transcript.whole,
+            memo=Memo(transcript.memo.layouts),
+        )  # fmt: skip
     return replace(
         model, facts=facts, transcript=replace(transcript, directory=facts.directory)
     )
@@ -121,11 +122,15 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     transcript = replace(
         with_items(Transcript(), blocks_to_show(screen.done, screen.view)), label=model.transcript.label,
         links=model.transcript.links, directory=model.transcript.directory,
-        whole=model.transcript.whole,
+        whole=model.transcript.whole, memo=Memo(model.transcript.memo.layouts),
     )  # fmt: skip
     same = (
         model.watching if model.watching and model.watching.node == message.node else None
     )
+    if same and transcript.items[: len(same.transcript.items)] == tuple(
+        same.transcript.items
+    ):
+        transcript = replace(transcript, memo=same.transcript.memo)
     anchor = same.anchor if same else None
     if same and not same.answered:  # no event has it yet
         screen = replace(screen, coming=same.screen.coming)

@@ -1,11 +1,13 @@
 """The transcript: its blocks as rows for a width, and the part of them that is on the screen. Pure.
 
 A block is laid out when it is first seen at a width, and kept until the width changes; blocks
-that are never scrolled to are never laid out. The view is anchored at a row of a block, so
+that are never scrolled to are never laid out. Large ones may be laid out elsewhere
+(`Memo.layouts`); their end is shown until then. The view is anchored at a row of a block, so
 text that arrives below moves nothing; without an anchor the end is shown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -13,6 +15,12 @@ from msgspec.structs import replace
 
 from refold.client.types import View, events
 from refold.tui.image_sizes import ImageSize
+from refold.tui.prose_rows import (
+    MAX_CHARS_AT_ONCE,
+    Layouts,
+    StreamRows,
+    markdown_rows,
+)
 from refold.tui.shell_rows import (
     INDENT_CELLS,
     RunningShell,
@@ -23,12 +31,11 @@ from refold.tui.shell_rows import (
 )
 from refold.values.control import PlanReady
 from refold.values.display import Diff
-from refold.values.growing import Growing, Log
+from refold.values.growing import Log
 from refold.values.messages import Image, ToolCall
 from refold.views import call_summary
 from refold.views.children_list import report_lines, report_rows, reported_calls
-from refold.views.escape import Visible, on_one_line, visible
-from refold.views.markdown.renderer import MarkdownRenderer
+from refold.views.escape import on_one_line, visible
 from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
@@ -45,11 +52,19 @@ from refold.views.screen.blocks import (
     result_rows,
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
-from refold.views.styled import ImageRow, Line, Piece, Style, line, plain_text
-from refold.views.wrap import cut, truncate, wrap_rows, wrap_words
+from refold.views.styled import ImageRow, Line, Style, line, plain_text
+from refold.views.wrap import (
+    break_lines,
+    cut,
+    expand_tabs,
+    truncate,
+    wrap_rows,
+    wrap_words,
+)
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL_ROWS = 3  # of the newest output of a running command
+_END_CHARS = 4_000  # of a large item that are shown until all of it is laid out
 _STATE_SIGNS: dict[str, tuple[Style, str]] = {
     "called": ("dim", "○"),
     "asked": ("warn", "?"),
@@ -84,12 +99,16 @@ class Anchor(Struct, frozen=True):
 
 
 class Memo:
-    """Laid-out rows, shared by a transcript and those made from it."""
+    """Laid-out rows, shared by a transcript and those made from it.
 
-    def __init__(self) -> None:
+    `layouts` are for large items; without them, those are laid out at once.
+    """
+
+    def __init__(self, layouts: Layouts | None = None) -> None:
+        self.layouts = layouts
         self.room = 0
         self.rows: dict[int, tuple[bool, list[Line]]] = {}
-        self.stream: _Stream | None = None
+        self.stream: StreamRows | None = None
 
     def for_room(self, width: int) -> "Memo":
         if width != self.room:
@@ -147,11 +166,19 @@ class Transcript(Struct, frozen=True):
             return self._open_rows(self.item(index), width, whole=whole)
         cached = memo.rows.get(index)
         if cached is None or cached[0] != whole:
-            cached = memo.rows[index] = (
-                whole,
-                item_rows(self.items[index], width, self, whole=whole),
-            )
-        return cached[1]
+            item = self.items[index]
+            if memo.layouts and (text := _large_text(item, self.label, whole=whole)):
+                lay_out = partial(self._keep_rows, index, width, whole=whole)
+                memo.layouts.request((id(memo), index, width, whole), lay_out)
+                return _end_rows(item, text, width)
+            self._keep_rows(index, width, whole=whole)
+        return memo.rows[index][1]
+
+    def _keep_rows(self, index: int, width: int, *, whole: bool) -> None:
+        """Lay out an item; a worker thread may do that."""
+        rows = item_rows(self.items[index], width, self, whole=whole)
+        if width == self.memo.room:
+            self.memo.rows[index] = (whole, rows)
 
     def _open_rows(self, item: Item | LiveItem, width: int, *, whole: bool) -> list[Line]:
         if isinstance(item, RunningShell):
@@ -163,8 +190,8 @@ class Transcript(Struct, frozen=True):
                 if self.memo.stream is None or not self.memo.stream.can_extend_to(
                     item.text
                 ):
-                    self.memo.stream = _Stream(width, links=self.links)
-                return self.memo.stream.rows_of(item.text)
+                    self.memo.stream = StreamRows(width, links=self.links)
+                return self.memo.stream.rows_of(item.text, self.memo.layouts)
             case "thought":
                 return thinking_rows(str(item.text), width, whole=whole)
             case _:
@@ -237,23 +264,24 @@ def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_na
             return str(text)
 
 
-def markdown_rows(text: str, width: int, *, links: bool) -> list[Line]:
-    prose = MarkdownRenderer(width, links=links)
-    return split_rows([*prose.add(visible(text.strip("\n"))), *prose.end()])
+def _large_text(item: Item, label: Callable[[ToolCall], str], *, whole: bool) -> str:
+    """Return the text of an item that takes long to lay out; "" for another.
+
+    Of calls, messages and notices that are not `whole`, only a few rows are laid out.
+    """
+    if not whole and not isinstance(item, AnswerBlock | DroppedBlock):
+        return ""
+    text = item_text(item, label)
+    return text if len(text) > MAX_CHARS_AT_ONCE else ""
 
 
-def split_rows(pieces: Iterable[Piece]) -> list[Line]:
-    """Split pieces at line ends into rows."""
-    rows: list[list[Piece]] = [[]]
-    for style, text in pieces:
-        first, *more = text.split("\n")
-        if first:
-            rows[-1].append((style, first))
-        for part in more:
-            rows.append([(style, part)] if part else [])
-    if not rows[-1]:
-        rows.pop()
-    return [tuple(row) for row in rows]
+def _end_rows(item: Item, text: str, width: int) -> list[Line]:
+    """Return rows that stand for a large item until it is laid out: its end."""
+    end = text[-_END_CHARS:].partition("\n")[2] or text[-_END_CHARS:]
+    head = line(cut(f"… {len(text) - len(end):,} characters above …", width), "dim")
+    if isinstance(item, AnswerBlock):
+        return [head, *markdown_rows(end, width, links=False)]
+    return [head, *(line(row) for row in break_lines(expand_tabs(visible(end)), width))]
 
 
 def thinking_rows(text: str, width: int, *, whole: bool) -> list[Line]:
@@ -336,28 +364,6 @@ def code_block(text: str) -> str:
         elif fence:
             inside.append(row)
     return code
-
-
-class _Stream:
-    """Streaming text: finished rows are laid out once."""
-
-    def __init__(self, width: int, *, links: bool) -> None:
-        self._prose = MarkdownRenderer(width, links=links)
-        self._visible = Visible()
-        self._seen = 0
-        self._rows: list[Line] = []
-
-    def can_extend_to(self, text: Growing) -> bool:
-        return len(text) >= self._seen
-
-    def rows_of(self, text: Growing) -> list[Line]:
-        new = text.after(self._seen)
-        if not self._seen:
-            new = new.lstrip("\n")
-        self._seen = len(text)
-        if new:
-            self._rows += split_rows(self._prose.add(self._visible.add(new)))
-        return [*self._rows, *split_rows(self._prose.preview_end())]
 
 
 def _message_rows(
@@ -445,7 +451,8 @@ def images_in(items: Iterable[Item]) -> tuple[str, ...]:
 
 def with_sizes(transcript: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
     """Return the transcript with these images drawn: it is laid out again."""
-    return replace(transcript, sizes={**transcript.sizes, **sizes}, memo=Memo())
+    sizes = {**transcript.sizes, **sizes}
+    return replace(transcript, sizes=sizes, memo=Memo(transcript.memo.layouts))
 
 
 def blocks_to_show(blocks: Iterable[Block], view: View) -> list[Block]:

@@ -4,11 +4,16 @@ Printed text stays. Thinking is shown in the status line and stays as one line w
 module knows only what was printed of the present response; `transcript` prints the rest of a turn.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from refold.client.types import Frame
 from refold.console.markdown import renderer_for
 from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
+from refold.values.live import TextCame
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece
 from refold.views.wrap import cells, cut
@@ -17,6 +22,21 @@ if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
 
 _THINKING_HINT = " /expand thinking"
+_MAX_PART_CHARS = 8_000  # laid out and printed at once: at most about 50 ms
+
+
+def split_text(frame: Frame) -> Iterator[Frame]:
+    """Yield the frame, or the parts of a text that came as a whole.
+
+    The printed text is the same: its layout does not depend on how it was cut.
+    """
+    item = frame.item
+    if not isinstance(item, TextCame) or len(item.text) <= _MAX_PART_CHARS:
+        yield frame
+        return
+    for start in range(0, len(item.text), _MAX_PART_CHARS):
+        text = item.text[start : start + _MAX_PART_CHARS]
+        yield Frame(frame.seq, frame.n, replace(item, text=text))
 
 
 class StreamedText:
