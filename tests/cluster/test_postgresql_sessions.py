@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,29 +28,11 @@ from refold.journal.store.port import Blobs, Store
 from refold.session.recorder import Recorder
 from refold.testing.conformance import BlobsContract, StoreContract
 from refold.testing.session_index_conformance import SessionIndexContract, record, talk
-from tests.cluster.postgresql import Server, postgresql_server
+from tests.cluster.postgresql import Server
 
 pytestmark = pytest.mark.peer
 _NUMBERS = count()
 ONE, TWO = "20260101-000000-aaaa", "20260102-000000-bbbb"
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Server]:
-    with postgresql_server() as started:
-        yield started
-
-
-@pytest.fixture
-def tenant() -> str:
-    return f"tenant-{next(_NUMBERS)}"
-
-
-@pytest.fixture
-def database(server: Server, tenant: str) -> Generator[Database]:
-    opened = Database(server.url, tenant)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

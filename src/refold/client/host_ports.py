@@ -15,7 +15,7 @@ import anyio
 
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order
-from refold.errors import RefoldError
+from refold.errors import BadInput, RefoldError
 
 
 class PlacedOrder(Protocol):
@@ -29,7 +29,10 @@ class PlacedOrder(Protocol):
         ...
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
-        """Record the result or the error of the order. Only the first outcome counts."""
+        """Record the result or the error of the order. Only the first outcome counts.
+
+        After `ClosedHere` another claim may carry the order out instead.
+        """
         ...
 
 
@@ -40,9 +43,16 @@ class Orders(Protocol):
         """Queue an order; return an unsettled one with the same client key instead."""
         ...
 
-    async def take(self, session: str) -> Sequence[PlacedOrder]:
-        """Take the waiting orders, oldest first. Each is taken once."""
+    async def take(self, session: str, claim: int = 0) -> Sequence[PlacedOrder]:
+        """Take the waiting orders under this claim, oldest first. Each is taken once.
+
+        If they outlive their worker, a later claim takes those that were not settled.
+        """
         ...
+
+
+class ClosedHere(BadInput):
+    """The session was closed in this process before the order was carried out."""
 
 
 class SessionClaim(Protocol):
@@ -130,7 +140,7 @@ class LocalOrders:
         self._waiting.setdefault(session, deque()).append(placed)
         return placed
 
-    async def take(self, session: str) -> Sequence[LocalOrder]:
+    async def take(self, session: str, claim: int = 0) -> Sequence[LocalOrder]:
         return tuple(self._waiting.pop(session, ()))
 
 

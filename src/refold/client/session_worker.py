@@ -11,7 +11,7 @@ claims wait.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -19,11 +19,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from refold.client import open_files
-from refold.client.host_ports import Orders, PlacedOrder, Runner, SessionClaim
+from refold.client.host_ports import (
+    ClosedHere,
+    Orders,
+    PlacedOrder,
+    Runner,
+    SessionClaim,
+)
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Interrupt, Order
 from refold.client.session import Session
-from refold.errors import BadInput, Fenced, Held, RefoldError
+from refold.errors import Fenced, Held, JournalError, RefoldError
 from refold.journal.events.kinds import Entry
 
 IDLE_SECONDS = 60.0  # without work, after which a session is released
@@ -50,7 +56,10 @@ class RunnableSession(Protocol):
 
 
 class SessionWorker:
-    """Runs claimed sessions. `find` returns the open session of an id; None if closed."""
+    """Runs claimed sessions. `find` returns the open session of an id; None if closed.
+
+    `prepare` is awaited before the session of a claim is looked up, and may open it.
+    """
 
     def __init__(
         self,
@@ -58,9 +67,11 @@ class SessionWorker:
         runner: Runner,
         find: Callable[[str], RunnableSession | None],
         idle_seconds: float = IDLE_SECONDS,
+        *,
+        prepare: Callable[[SessionClaim], Awaitable[None]] | None = None,
     ) -> None:
         self._orders, self._runner, self._find = orders, runner, find
-        self._idle_seconds = idle_seconds
+        self._idle_seconds, self._prepare = idle_seconds, prepare
         self._runs = set[_Run]()
         self._begun = deque[float]()  # when the last sessions began
 
@@ -89,23 +100,36 @@ class SessionWorker:
         return len(self._begun)
 
     async def _run(self, claim: SessionClaim) -> None:
-        session = self._find(claim.session)
         run: _Run | None = None
+        problem: RefoldError = ClosedHere(CLOSED)
         try:
-            if session is not None:
+            if self._prepare is not None:
+                await self._prepare(claim)
+            if (session := self._find(claim.session)) is not None:
                 run = _Run(claim, session, self._orders)
                 self._runs.add(run)
                 await run.run(self._idle_seconds)
+        except RefoldError as error:  # it could not be opened
+            problem = error
         finally:
             if run is not None:
                 self._runs.remove(run)
             with anyio.CancelScope(shield=True):
-                if run is None or run.ending:
-                    for placed in await self._orders.take(claim.session):
-                        await placed.settle(BadInput(CLOSED))
-                elif run.woken_late:
-                    await self._runner.wake(claim.session)  # there is another claim then
-                await claim.end()
+                try:
+                    await self._settle_rest(claim, run, problem)
+                finally:
+                    await claim.end()
+
+    async def _settle_rest(
+        self, claim: SessionClaim, run: "_Run | None", problem: RefoldError
+    ) -> None:
+        """Settle the orders that nothing carries out any more."""
+        with suppress(JournalError):  # their queue cannot be reached: they stay there
+            if run is None or run.ending:
+                for placed in await self._orders.take(claim.session, claim.number):
+                    await placed.settle(problem)
+            elif run.woken_late:
+                await self._runner.wake(claim.session)  # there is another claim then
 
 
 class _Run:
@@ -182,13 +206,13 @@ class _Run:
             if self._is_over:
                 self.woken_late = True
                 return
-            for placed in await self._orders.take(self._claim.session):
+            for placed in await self._orders.take(self._claim.session, self._claim.number):
                 self._open += 1
                 group.start_soon(self._carry_out, placed)
             self._wake()
 
     async def _carry_out(self, placed: PlacedOrder) -> None:
-        outcome: OrderResult | RefoldError = BadInput(CLOSED)
+        outcome: OrderResult | RefoldError = ClosedHere(CLOSED)
         try:
             outcome = await self._there.carry_out(placed.order)
             if outcome.opened is not None:  # its events come from another hub now

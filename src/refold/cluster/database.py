@@ -7,16 +7,31 @@ does when the process or its machine dies.
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import lru_cache, partial
 from importlib import import_module
+from math import inf
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 from anyio.from_thread import BlockingPortal
+from msgspec import Struct
 
 from refold.cluster.schema import SCHEMA_REVISION, migrate
 from refold.errors import BadInput, JournalError
@@ -34,11 +49,19 @@ _STATEMENT_SECONDS = 60
 _CLOSE_SECONDS = 5
 _OUTAGE_SECONDS = 15
 _RETRY_SECONDS = 0.2
+_PING_SECONDS = 5  # between two checks of a connection that waits for notifications
 _MAX_SCHEME_CHARS = 30  # in an error
 _MISSING_TABLES = (
     "{place} has no tables of refold, or those of another version: `refold cluster init` makes "
     "and updates them"
 )
+
+
+class Notification(Struct, frozen=True):
+    """`kind` is the channel. "": a connection is there again, and some may have been lost."""
+
+    kind: str
+    payload: str = ""
 
 
 class Row(Protocol):
@@ -85,6 +108,26 @@ class Database:
     async def run(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result."""
         return await self._wait_for(partial(self._use, work))
+
+    @asynccontextmanager
+    async def listen(
+        self, *kinds: str
+    ) -> AsyncGenerator[ObjectReceiveStream[Notification]]:
+        """Receive the notifications of these channels of the tenant."""
+        send, receive = anyio.create_memory_object_stream[Notification](inf)
+        schedule = this_loop_scheduler()
+
+        def pass_on(notification: Notification) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so there is no receiver
+                schedule(partial(_send_open, send.send_nowait, notification))
+
+        future = self._submit(partial(self._listen, kinds, pass_on))
+        try:
+            async with receive:
+                yield receive
+        finally:
+            future.cancel()
+            send.close()
 
     def lock_name(self, session: str) -> str:
         """What is locked for a session. Other tenants may have one with this id."""
@@ -169,6 +212,45 @@ class Database:
                     raise
                 await anyio.sleep(_RETRY_SECONDS)
 
+    async def _listen(
+        self, kinds: Sequence[str], pass_on: Callable[[Notification], None]
+    ) -> None:
+        """Listen on a connection of its own, on another one after it was lost."""
+        while True:
+            with suppress(JournalError), self._as_journal_errors():
+                connection = await self._connect()
+                try:
+                    await self._listen_on(connection, kinds, pass_on)
+                finally:
+                    connection.terminate()
+            await anyio.sleep(_RETRY_SECONDS)
+
+    async def _listen_on(
+        self, connection: Any, kinds: Sequence[str], pass_on: Callable[[Notification], None]
+    ) -> None:
+        lost = anyio.Event()
+
+        def note_loss(_: object) -> None:
+            lost.set()
+
+        connection.add_termination_listener(note_loss)
+        for kind in kinds:
+
+            def receive(*notified: str, kind: str = kind) -> None:
+                pass_on(Notification(kind, notified[-1]))
+
+            channel = await connection.fetchval("select refold.channel($1)", kind)
+            await connection.add_listener(channel, receive)
+        pass_on(Notification(""))
+        while not lost.is_set():
+            with anyio.move_on_after(_PING_SECONDS):
+                await lost.wait()
+                return
+            await connection.execute("select 1")
+
+    async def _connect(self) -> Any:
+        return await _load_driver().connect(self._url, **self._options())
+
     async def _open_pool(self) -> Any:
         async with self._opening:
             if self._pool is None:
@@ -201,9 +283,7 @@ class Database:
         with self._as_journal_errors():
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
-                    asyncpg = _load_driver()
-                    connection = await asyncpg.connect(self._url, **self._options())
-                    self._locks = _Locks(connection)
+                    self._locks = _Locks(await self._connect())
                 return await self._locks.lock(self.lock_name(session), owner)
 
     async def _unlock(self, session: str, owner: object) -> None:
@@ -237,6 +317,11 @@ class Database:
             raise Disconnected(f"{self.place} cannot be reached: {why}") from error
         except asyncpg.PostgresError as error:
             raise JournalError(f"{self.place} failed: {error}") from error
+
+
+def _send_open(send: Callable[[Notification], object], notification: Notification) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        send(notification)
 
 
 class Disconnected(JournalError):

@@ -17,7 +17,7 @@ from refold.client.order_sink import OrderResult
 from refold.client.protocol import Steer
 from refold.errors import BadInput
 
-A_MOMENT_SECONDS = 0.05
+_LIMIT_SECONDS = 10
 
 
 @pytest.mark.anyio
@@ -31,13 +31,15 @@ class OrdersContract:
     ) -> None:
         for text in ("one", "two"):
             await orders.put("a", Steer(text, client_key=text))
-        await orders.put("b", Steer("three"))
+        await orders.put("b", Steer("three", client_key="three"))
 
         taken = [item.order for item in await orders.take("a")]
 
         assert taken == [Steer("one", client_key="one"), Steer("two", client_key="two")]
         assert list(await orders.take("a")) == []
-        assert [item.order for item in await orders.take("b")] == [Steer("three")]
+        assert [item.order for item in await orders.take("b")] == [
+            Steer("three", client_key="three")
+        ]
 
     async def test_whoever_placed_an_order_gets_its_result(self, orders: Orders) -> None:
         placed = await orders.put("a", Steer("one"))
@@ -78,6 +80,10 @@ class OrdersContract:
 
 @pytest.mark.anyio
 class RunnerContract:
+    """`moment_seconds` is how long to wait for what must not come."""
+
+    moment_seconds = 0.05
+
     @pytest.fixture
     def runner(self) -> Runner:
         raise NotImplementedError
@@ -88,43 +94,44 @@ class RunnerContract:
         for session in ("a", "a", "b"):
             await runner.wake(session)
 
-        claims = await _claims(runner, most=3)
+        claims = await _next_claims(runner, 2)
 
         assert sorted(claim.session for claim in claims) == ["a", "b"]
+        assert not await self._has_claim(runner)
 
     async def test_whoever_has_a_session_hears_that_it_was_woken(
         self, runner: Runner
     ) -> None:
         await runner.wake("a")
-        (claim,) = await _claims(runner)
-        with anyio.fail_after(5):
+        (claim,) = await _next_claims(runner)
+        with anyio.fail_after(_LIMIT_SECONDS):
             await claim.wait_woken()  # by the first
-            assert not await _returns(claim)
+            assert not await self._is_woken(claim)
             await runner.wake("a")
             await claim.wait_woken()
 
-        assert await _claims(runner) == []
+        assert not await self._has_claim(runner)
 
     async def test_wake_while_a_claim_ends_leads_to_another_claim(
         self, runner: Runner
     ) -> None:
         await runner.wake("a")
-        (first,) = await _claims(runner)
+        (first,) = await _next_claims(runner)
         await first.wait_woken()
         await runner.wake("a")
         await first.end()
-        (second,) = await _claims(runner)
+        (second,) = await _next_claims(runner)
         await second.wait_woken()
         await second.end()
 
-        assert await _claims(runner) == []
+        assert not await self._has_claim(runner)
         assert second.number > first.number
 
     async def test_a_later_claim_has_a_higher_number(self, runner: Runner) -> None:
         numbers = list[int]()
         for _ in range(3):
             await runner.wake("a")
-            (claim,) = await _claims(runner)
+            (claim,) = await _next_claims(runner)
             await claim.wait_woken()
             await claim.end()
             numbers.append(claim.number)
@@ -136,18 +143,18 @@ class RunnerContract:
         self, runner: Runner
     ) -> None:
         await runner.wake("a")
-        (claim,) = await _claims(runner)
+        (claim,) = await _next_claims(runner)
         steps = list[str]()
 
         async def stop() -> None:
             await runner.stop("a", "the server was stopped")
             steps.append("stopped")
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(_LIMIT_SECONDS):
             async with anyio.create_task_group() as group:
                 group.start_soon(stop)
                 steps.append(await claim.wait_cancelled())
-                await anyio.sleep(A_MOMENT_SECONDS)
+                await anyio.sleep(self.moment_seconds)
                 steps.append("ending")
                 await claim.end()
 
@@ -157,37 +164,43 @@ class RunnerContract:
         self, runner: Runner
     ) -> None:
         await runner.wake("a")
-        (claim,) = await _claims(runner)
+        (claim,) = await _next_claims(runner)
+        await claim.wait_woken()
         async with anyio.create_task_group() as group:
             group.start_soon(runner.stop, "a")
             assert await claim.wait_cancelled() == ""
             await claim.end()
 
-        assert await _claims(runner) == []
+        assert not await self._has_claim(runner)
         await runner.wake("a")
-        assert [each.session for each in await _claims(runner)] == ["a"]
+        assert [each.session for each in await _next_claims(runner)] == ["a"]
 
     async def test_a_session_that_does_not_run_is_stopped_at_once(
         self, runner: Runner
     ) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(_LIMIT_SECONDS):
             await runner.stop("a", "no reason")
 
+    async def _has_claim(self, runner: Runner) -> bool:
+        with anyio.move_on_after(self.moment_seconds):
+            await _next_claims(runner)
+            return True
+        return False
 
-async def _claims(runner: Runner, most: int = 1) -> list[SessionClaim]:
-    """The claims that there are now."""
+    async def _is_woken(self, claim: SessionClaim) -> bool:
+        with anyio.move_on_after(self.moment_seconds):
+            await claim.wait_woken()
+            return True
+        return False
+
+
+async def _next_claims(runner: Runner, count: int = 1) -> list[SessionClaim]:
+    """Wait for the next claims."""
     result = list[SessionClaim]()
-    with anyio.move_on_after(A_MOMENT_SECONDS):
+    with anyio.fail_after(_LIMIT_SECONDS):
         async with aclosing(runner.claims()) as claims:
             async for claim in claims:
                 result.append(claim)
-                if len(result) == most:
+                if len(result) == count:
                     break
     return result
-
-
-async def _returns(claim: SessionClaim) -> bool:
-    with anyio.move_on_after(A_MOMENT_SECONDS):
-        await claim.wait_woken()
-        return True
-    return False

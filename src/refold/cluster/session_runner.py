@@ -1,0 +1,236 @@
+"""A `Runner` whose queue is that of Procrastinate, in the database of the sessions.
+
+A job gives a session to the worker that fetches it. One of a session runs and one waits at most,
+and the number of a claim is that of its job. Each worker beats; what a worker had that no longer does
+is given to others. The functions are in `schema.versions.r0002_orders`: of Procrastinate, refold has the
+tables and their functions. Its own worker is not used, because after a lost connection it waits for
+its running jobs without a heartbeat.
+"""
+
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.cluster.database import Database, Notification
+from refold.errors import JournalError
+
+BEAT_SECONDS = 1.0
+DEAD_SECONDS = 4.0  # without a beat, after which a worker's sessions are given to others
+MAX_CLAIMS = 200  # of one worker
+_POLL_SECONDS = 2.0  # between two looks for jobs; a notification ends the wait
+_STOP_POLL_SECONDS = 0.05
+_WAKE, _STOP = "wake", "stop"  # channels
+
+
+class Stop(Struct, frozen=True):
+    """Cancel the claim on this session. The payload of a notification."""
+
+    session: str
+    reason: str
+
+
+class QueueClaim:
+    """Implements `SessionClaim`."""
+
+    def __init__(
+        self, runner: "ProcrastinateRunner", database: Database, session: str, number: int
+    ) -> None:
+        self.session, self.number = session, number
+        self._runner, self._database, self._reason = runner, database, ""
+        self._woken, self._cancelled = anyio.Event(), anyio.Event()
+        self._woken.set()
+
+    async def wait_woken(self) -> None:
+        await self._woken.wait()
+        self._woken = anyio.Event()
+        # What comes after this leads to another notification, or to another claim.
+        query = "select refold.acknowledge_wakes($1)"
+        await self._database.run(lambda db: db.execute(query, self.session))
+
+    async def wait_cancelled(self) -> str:
+        await self._cancelled.wait()
+        return self._reason
+
+    async def end(self) -> None:
+        await self._runner.end(self)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def cancel(self, reason: str = "") -> None:
+        self._reason = self._reason or reason
+        self._cancelled.set()
+
+
+class ProcrastinateRunner:
+    """Wakes sessions, and, while it runs, has the claims of this worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        beat_seconds: float = BEAT_SECONDS,
+        dead_seconds: float = DEAD_SECONDS,
+        max_claims: int = MAX_CLAIMS,
+    ) -> None:
+        self._database, self._max_claims = database, max_claims
+        self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
+        self._claims = dict[int, QueueClaim]()
+        self._new = deque[QueueClaim]()
+        self._ended = set[int]()  # whose jobs must be finished
+        self._worker = 0
+        self._steady_since = time.monotonic()  # since when each beat came in time
+        self._news, self._arrived = anyio.Event(), anyio.Event()
+        self._is_draining, self._released = False, anyio.Event()
+
+    async def wake(self, session: str) -> None:
+        query = "select refold.wake($1)"
+        await self._database.run(lambda db: db.execute(query, session))
+
+    async def stop(self, session: str, reason: str = "") -> None:
+        payload = msgspec.json.encode(Stop(session, reason)).decode()
+        notify = "select pg_notify(refold.channel($1), $2)"
+        claimed = "select refold.is_claimed($1)"
+        while await self._database.run(lambda db: db.fetchval(claimed, session)):
+            await self._database.run(lambda db: db.execute(notify, _STOP, payload))
+            await anyio.sleep(_STOP_POLL_SECONDS)
+
+    async def claims(self) -> AsyncGenerator[QueueClaim]:
+        while True:
+            while self._new:
+                yield self._new.popleft()
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+
+    async def run(self) -> None:
+        """Fetch claims until this is cancelled. What this worker still has goes to others then."""
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._beat)
+                group.start_soon(self._listen)
+                group.start_soon(self._fetch)
+                group.start_soon(self._take_over)
+        finally:
+            query = "select refold.unregister_worker($1)"
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await self._database.run(lambda db: db.execute(query, self._worker))
+
+    async def drain(self) -> None:
+        """Take no further claims, and wait until those that there are have ended."""
+        self._is_draining = True
+        for claim in tuple(self._claims.values()):
+            claim.cancel()
+        while self._claims or self._ended:
+            await self._released.wait()
+            self._released = anyio.Event()
+
+    async def end(self, claim: QueueClaim) -> None:
+        self._ended.add(claim.number)
+        self._claims.pop(claim.number, None)
+        with suppress(JournalError):  # tried again with the next beat
+            await self._finish_ended()
+
+    async def _finish_ended(self) -> None:
+        query = "select refold.end_claim($1)"
+        for number in tuple(self._ended):
+            await self._database.run(lambda db, n=number: db.execute(query, n))
+            self._ended.discard(number)
+            self._released.set()
+            self._look()
+
+    async def _beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            with suppress(JournalError):
+                await self._beat_once()
+                await self._finish_ended()
+                now = time.monotonic()
+                if now - last > self._dead_seconds / 2:  # so may others have been late
+                    self._steady_since = now
+                last = now
+            await anyio.sleep(self._beat_seconds)
+
+    async def _beat_once(self) -> None:
+        query = "select refold.beat($1)"
+        if self._worker and await self._database.run(
+            lambda db: db.fetchval(query, self._worker)
+        ):
+            return
+        for claim in self._claims.values():  # others have its sessions now
+            claim.cancel()
+        register = "select refold.register_worker()"
+        self._worker = await self._database.run(lambda db: db.fetchval(register))
+        self._look()
+
+    async def _listen(self) -> None:
+        async with self._database.listen(_WAKE, _STOP) as notifications:
+            async for notification in notifications:
+                self._on_notification(notification)
+
+    def _on_notification(self, notification: Notification) -> None:
+        claims = self._claims.values()
+        match notification:
+            case Notification("wake", session):
+                woken = [claim for claim in claims if claim.session == session]
+                for claim in woken:
+                    claim.wake()
+                if not woken:
+                    self._look()
+            case Notification("stop", payload):
+                stop = msgspec.json.decode(payload, type=Stop)
+                for claim in claims:
+                    if claim.session == stop.session:
+                        claim.cancel(stop.reason)
+            case _:  # a connection is there again: some may have been lost
+                for claim in claims:
+                    claim.wake()
+                self._look()
+
+    def _look(self) -> None:
+        self._news.set()
+
+    async def _fetch(self) -> None:
+        while True:
+            with anyio.move_on_after(_POLL_SECONDS):
+                await self._news.wait()
+            self._news = anyio.Event()
+            with suppress(JournalError):
+                while self._has_room and await self._fetch_one():
+                    pass
+
+    @property
+    def _has_room(self) -> bool:
+        is_ready = bool(self._worker) and not self._is_draining
+        return is_ready and len(self._claims) < self._max_claims
+
+    async def _fetch_one(self) -> bool:
+        known = [*self._claims, *self._ended]
+        query = "select number, session from refold.fetch_claim($1, $2)"
+        worker = self._worker
+        row: Any = await self._database.run(lambda db: db.fetchrow(query, worker, known))
+        if row is None:
+            return False
+        claim = QueueClaim(self, self._database, row["session"], row["number"])
+        if self._is_draining:
+            self._ended.add(claim.number)
+            await self.wake(claim.session)
+            return False
+        self._claims[claim.number] = claim
+        self._new.append(claim)
+        self._arrived.set()
+        return True
+
+    async def _take_over(self) -> None:
+        query, limit = "select refold.take_over($1)", self._dead_seconds
+        while True:
+            await anyio.sleep(self._beat_seconds)
+            # After an outage of the database no worker has beaten: give all of them time.
+            if time.monotonic() - self._steady_since > limit:
+                with suppress(JournalError):
+                    await self._database.run(lambda db: db.fetchval(query, limit))

@@ -1,0 +1,31 @@
+"""One PostgreSQL server for all tests of this directory. A test has a tenant of its own there, or,
+with `server.copy`, a database of its own.
+"""
+
+from collections.abc import Generator
+from itertools import count
+
+import pytest
+
+from refold.cluster.database import Database
+from tests.cluster.postgresql import Server, postgresql_server
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def server() -> Generator[Server]:
+    with postgresql_server() as started:
+        yield started
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def database(server: Server, tenant: str) -> Generator[Database]:
+    opened = Database(server.url, tenant)
+    yield opened
+    opened.close()

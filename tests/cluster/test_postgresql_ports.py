@@ -1,0 +1,199 @@
+"""Orders and claims in PostgreSQL keep the contracts of their ports."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from refold.client.nodes.database_orders import DatabaseOrders
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Fork, Queue
+from refold.cluster.database import Database
+from refold.cluster.session_runner import ProcrastinateRunner, QueueClaim
+from refold.errors import BadInput, Fenced, JournalError
+from refold.testing import OrdersContract, RunnerContract
+from tests.cluster.postgresql import Server
+
+pytestmark = pytest.mark.peer
+ONE = "20260101-000000-aaaa"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def queue(database: Database) -> AsyncGenerator[DatabaseOrders]:
+    placed = DatabaseOrders(database)
+    async with anyio.create_task_group() as group:
+        group.start_soon(placed.run)
+        yield placed
+        group.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def worker(database: Database) -> AsyncGenerator[ProcrastinateRunner]:
+    started = ProcrastinateRunner(database, beat_seconds=0.1, dead_seconds=0.5)
+    async with anyio.create_task_group() as group:
+        group.start_soon(started.run)
+        yield started
+        group.cancel_scope.cancel()
+
+
+class TestDatabaseOrders(OrdersContract):
+    @pytest.fixture
+    async def orders(self, queue: DatabaseOrders) -> DatabaseOrders:
+        return queue
+
+
+class TestProcrastinateRunner(RunnerContract):
+    moment_seconds = 0.3
+
+    @pytest.fixture
+    async def runner(self, worker: ProcrastinateRunner) -> ProcrastinateRunner:
+        return worker
+
+
+@pytest.mark.anyio
+async def test_orders_of_a_worker_that_died_are_taken_by_the_next_claim(
+    queue: DatabaseOrders,
+) -> None:
+    said = await queue.put(ONE, Queue("Paint it.", client_key="said"))
+    forked = await queue.put(ONE, Fork(client_key="forked"))
+    assert len(await queue.take(ONE, 7)) == 2
+
+    (again,) = await queue.take(ONE, 8)
+    await again.settle(OrderResult(True))
+
+    assert again.order == Queue("Paint it.", client_key="said")
+    assert await said.result() == OrderResult(True)
+    with pytest.raises(BadInput, match="give the order again if it was not"):
+        await forked.result()
+
+
+@pytest.mark.anyio
+async def test_an_order_that_reached_a_replaced_worker_stays_for_its_successor(
+    queue: DatabaseOrders, database: Database
+) -> None:
+    await queue.put(ONE, Queue("Paint it.", client_key="said"))
+    (taken,) = await queue.take(ONE, 7)
+    await taken.settle(Fenced("a later writer has it"))
+    lease = "insert into refold.journal(session, epoch, claim) values($1, 2, 8)"
+    await database.run(lambda db: db.execute(lease, ONE))
+
+    assert await queue.take(ONE, 7) == []
+    assert len(await queue.take(ONE, 8)) == 1
+
+
+@pytest.mark.anyio
+async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
+    worker: ProcrastinateRunner, database: Database
+) -> None:
+    hung = ProcrastinateRunner(database, beat_seconds=1000)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hung.run)
+        while not (first := await _claim(hung, worker, ONE)):
+            pass
+        second = await _next(worker)
+        await first.end()  # too late: it has lost it
+
+        assert (second.session, second.number > first.number) == (ONE, True)
+        query = "select refold.is_claimed($1)"
+        assert await database.run(lambda db: db.fetchval(query, ONE))
+        await second.end()
+        assert not await database.run(lambda db: db.fetchval(query, ONE))
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
+    worker: ProcrastinateRunner, database: Database
+) -> None:
+    await worker.wake(ONE)
+    claim = await _next(worker)
+    await claim.wait_woken()
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.drain)
+        assert await claim.wait_cancelled() == ""
+        await worker.wake(ONE)
+        await claim.end()
+
+    waiting = "select count(*) from refold.procrastinate_jobs where queueing_lock = $1"
+    lock = database.lock_name(ONE)
+    assert await database.run(lambda db: db.fetchval(waiting, lock)) == 1
+
+
+@pytest.mark.anyio
+async def test_the_number_of_a_claim_is_above_those_of_processes_without_a_queue(
+    worker: ProcrastinateRunner, database: Database
+) -> None:
+    lease = "insert into refold.journal(session, epoch, claim) values($1, 1, 1000)"
+    await database.run(lambda db: db.execute(lease, ONE))
+    await worker.wake(ONE)
+
+    claim = await _next(worker)
+
+    assert claim.number > 1000
+    await claim.end()
+
+
+@pytest.mark.anyio
+async def test_the_role_of_web_nodes_places_orders_and_takes_none(
+    server: Server, tenant: str, queue: DatabaseOrders, database: Database
+) -> None:
+    server.execute(f'create role "web-{tenant}" login in role refold_web')
+    web = Database(server.url_of(f"web-{tenant}"), tenant)
+    other = Database(server.url_of(f"web-{tenant}"), "another")
+    placed = await DatabaseOrders(web).put(ONE, Queue("A secret.", client_key="k"))
+
+    for forbidden in (
+        DatabaseOrders(web).take(ONE, 1),
+        web.run(lambda db: db.execute("select refold.fetch_claim(1, array[]::bigint[])")),
+        web.run(lambda db: db.fetch("select * from refold.procrastinate_jobs")),
+        web.run(lambda db: db.execute("update refold.placed_order set outcome = null")),
+    ):
+        with pytest.raises(JournalError, match="permission denied"):
+            await forbidden
+    seen = "select count(*) from refold.placed_order"
+    assert await other.run(lambda db: db.fetchval(seen)) == 0
+    jobs = "select args::text from refold.procrastinate_jobs where queueing_lock = $1"
+    lock = database.lock_name(ONE)
+    assert (
+        await database.run(lambda db: db.fetchval(jobs, lock)) == f'{{"session": "{ONE}"}}'
+    )
+    (taken,) = await queue.take(ONE, 1)
+    await taken.settle(OrderResult(True))
+    assert await placed.result() == OrderResult(True)
+    web.close()
+    other.close()
+
+
+async def _next(runner: ProcrastinateRunner) -> QueueClaim:
+    with anyio.fail_after(30):
+        async with aclosing(runner.claims()) as claims:
+            return await anext(claims)
+
+
+async def _claim(
+    wanted: ProcrastinateRunner, other: ProcrastinateRunner, session: str
+) -> QueueClaim | None:
+    """A claim of `wanted`. None if `other` was faster, which gives its claim back."""
+    await wanted.wake(session)
+    result: QueueClaim | None = None
+    async with anyio.create_task_group() as group:
+
+        async def take(runner: ProcrastinateRunner) -> None:
+            nonlocal result
+            claim = await _next(runner)
+            if runner is wanted:
+                result = claim
+            else:
+                await claim.wait_woken()
+                await claim.end()
+            group.cancel_scope.cancel()
+
+        group.start_soon(take, wanted)
+        group.start_soon(take, other)
+    return result
