@@ -81,7 +81,7 @@ def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]])
     if len(calls) != 1:
         return False
     name, data = calls[0]
-    return name in question.accepted and _fits(data, question.accepted[name])
+    return name in question.accepted and _matches(data, question.accepted[name])
 
 
 async def ask(
@@ -108,29 +108,31 @@ def _no_price(_model: str, _usage: Usage) -> None:
     """What it costs is not counted here."""
 
 
-def _same(given: Any, accepted: Any) -> bool:
+def _is_equal(given: Any, accepted: Any) -> bool:
     """As the leaderboard compares: text without case, spaces and punctuation."""
     match given, accepted:
         case str(), str():
             return _plain(given) == _plain(accepted)
         case list(), list():
             ours, theirs = cast("list[Any]", given), cast("list[Any]", accepted)
-            return len(ours) == len(theirs) and all(map(_same, ours, theirs))
+            return len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
         case dict(), dict():
-            return _fits(
+            return _matches(
                 cast("dict[str, Any]", given), cast("dict[str, list[Any]]", accepted)
             )
         case _:
             return bool(given == accepted)
 
 
-def _fits(given: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
+def _matches(given: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
     """Whether each key has one of its accepted values. One that may be missing has "" among
     them."""
     if given.keys() - accepted.keys():
         return False
     return all(
-        any(_same(given[key], value) for value in values) if key in given else "" in values
+        any(_is_equal(given[key], value) for value in values)
+        if key in given
+        else "" in values
         for key, values in accepted.items()
     )
 

@@ -34,7 +34,7 @@ def main() -> None:
 def report(count: int, times: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
         root, store = Path(directory) / "work", Path(directory) / "data" / "checkpoints"
-        grown(root, count)
+        make_repository(root, count)
         rows = anyio.run(take_snapshots, root, store, times)
     table.show(
         f"checkpoints, {count} files, {times} steps", ["median", "max", "ratio"], rows
@@ -43,17 +43,17 @@ def report(count: int, times: int) -> None:
 
 async def take_snapshots(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
     checkpoints = Checkpoints([root], store, os.environ, "bench")
-    first = await took(checkpoints)
-    another = await took(Checkpoints([root], store, os.environ, "another"))
+    first = await measure_seconds(checkpoints)
+    another = await measure_seconds(Checkpoints([root], store, os.environ, "another"))
     status, nothing, step = list[float](), list[float](), list[float]()
     back = list[float]()
     for n in range(times):
         status.append(time_status(root))
-        await took(checkpoints)  # sees what was restored
-        nothing.append(await took(checkpoints))
+        await measure_seconds(checkpoints)  # sees what was restored
+        nothing.append(await measure_seconds(checkpoints))
         before = await checkpoints.take()
         (root / "d1" / "s1" / "f1.py").write_text(f"changed {n}\n")
-        step.append(await took(checkpoints))
+        step.append(await measure_seconds(checkpoints))
         now, began = await checkpoints.take(), time.perf_counter()
         await checkpoints.restore(now.trees, before.trees)
         back.append(time.perf_counter() - began)
@@ -68,7 +68,7 @@ async def take_snapshots(root: Path, store: Path, times: int) -> list[tuple[str,
     ]  # fmt: skip
 
 
-async def took(kept: Checkpoints) -> float:
+async def measure_seconds(kept: Checkpoints) -> float:
     kept.note_change()
     began = time.perf_counter()
     await kept.take()
@@ -83,7 +83,7 @@ def time_status(root: Path) -> float:
     return time.perf_counter() - began
 
 
-def grown(root: Path, count: int) -> None:
+def make_repository(root: Path, count: int) -> None:
     """A repository with ten files in each of its folders."""
     for n in range(count):
         place = root / f"d{n // 100}" / f"s{n // 10 % 10}" / f"f{n % 10}.py"

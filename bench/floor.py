@@ -56,11 +56,11 @@ def ask(server: http.client.HTTPConnection, path: str, talk: list) -> tuple[str,
             delta = choice["delta"]
             text += delta.get("content") or ""
             for piece in delta.get("tool_calls") or []:
-                take(calls, piece)
+                add_piece(calls, piece)
     return text, list(calls.values())
 
 
-def take(calls: dict, piece: dict) -> None:
+def add_piece(calls: dict, piece: dict) -> None:
     if piece["index"] not in calls:
         calls[piece["index"]] = {
             "id": piece["id"],

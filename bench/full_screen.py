@@ -23,7 +23,7 @@ from statistics import median
 import anyio
 
 from bench import journal, runs, table
-from bench.resuming import in_turns, session
+from bench.resuming import session, split_into_turns
 from bench.tmux_screen import TICKS, Screen
 from refold.journal.home import JournalDirectory
 from refold.views.screen.screen import screen_of
@@ -71,7 +71,7 @@ def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
     rows = list[tuple[str, ...]]()
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
         here = Path(directory)
-        with _serving(here, letters) as port:
+        with _serve(here, letters) as port:
             for program in _programs(here, blocks, peers=peers):
                 rows.append((program.name, *_measure(program, here, port, times)))
     table.show(
@@ -82,7 +82,7 @@ def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
 
 def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
     yield Program(
-        "echo of the tty", ("sh", "-c", "echo ready; exec cat"), "ready", _nothing
+        "echo of the tty", ("sh", "-c", "echo ready; exec cat"), "ready", _plain_shell
     )
     refold = (sys.executable, "-m", "refold", "tui", "-m", "anthropic/mock-model")
     yield Program("refold tui", refold, "? keys", _refold)
@@ -115,17 +115,17 @@ def _measure(program: Program, here: Path, port: int, times: int) -> Iterator[st
         )
         time.sleep(IDLE)
         ticks, quiet = screen.ticks() - ticks, screen.byte_count - number
-        if program.prepare is _nothing:
-            yield from ("", _of_keys(idle), *[""] * (len(HEADS) - 2))
+        if program.prepare is _plain_shell:
+            yield from ("", _key_times(idle), *[""] * (len(HEADS) - 2))
             return
         number = screen.byte_count
         screen.until(END, _send_message(screen))
         time.sleep(1)
         number = screen.byte_count - number
-        busy = list(_while_writing(screen))
+        busy = list(_time_keys_while_streaming(screen))
         yield table.ms(median(starts))
-        yield _of_keys(idle)
-        yield _of_keys(busy)
+        yield _key_times(idle)
+        yield _key_times(busy)
         yield f"{number / 1000:.0f} kB"
         yield f"{ticks / TICKS / IDLE:.1%}"
         yield f"{quiet} B"
@@ -166,14 +166,14 @@ def _time_keys(screen: Screen) -> Iterator[float]:
     time.sleep(4 * PAUSE)
 
 
-def _while_writing(screen: Screen) -> Iterator[float]:
+def _time_keys_while_streaming(screen: Screen) -> Iterator[float]:
     mark = _send_message(screen)
     screen.until("Part 1", mark)
     yield from _time_keys(screen)
     screen.until(END, mark)
 
 
-def _of_keys(took: Sequence[float]) -> str:
+def _key_times(took: Sequence[float]) -> str:
     ordered = sorted(took)
     return (
         f"{table.ms(median(ordered))} ({table.ms(ordered[ceil(len(ordered) * 0.99) - 1])})"
@@ -186,7 +186,8 @@ def _long_session(here: Path, blocks: int) -> int:
     work.mkdir(exist_ok=True)
     events = blocks * 2
     while (
-        len(screen_of(entries := list(in_turns(list(session(work, events))))).done) < blocks
+        len(screen_of(entries := list(split_into_turns(list(session(work, events))))).done)
+        < blocks
     ):
         events = events * 5 // 4
     path = JournalDirectory(here / "home/refold/sessions").path(LONG)
@@ -194,7 +195,7 @@ def _long_session(here: Path, blocks: int) -> int:
     return len(screen_of(entries).done)
 
 
-def _nothing(home: Path, workspace: Path, port: int) -> Environ:
+def _plain_shell(home: Path, workspace: Path, port: int) -> Environ:
     return {}
 
 
@@ -240,7 +241,7 @@ def _claude(home: Path, workspace: Path, port: int) -> Environ:
 
 
 @contextmanager
-def _serving(here: Path, letters: int) -> Generator[int]:
+def _serve(here: Path, letters: int) -> Generator[int]:
     port = here / "port"
     server = subprocess.Popen(
         [sys.executable, "-m", "bench.streaming_server", str(here), str(letters), END],

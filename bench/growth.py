@@ -157,12 +157,12 @@ def measure(operation: Operation, runs: int, *, quick: bool) -> Growth:
     """The least processor time of some runs, at each size."""
     first = operation.quick_size if quick else operation.size
     sizes = [first * 2**n for n in range(DOUBLINGS + 1)]
-    once(operation, first)  # imports modules, and fills caches
-    seconds = [min(once(operation, size) for _ in range(runs)) for size in sizes]
+    measure_once(operation, first)  # imports modules, and fills caches
+    seconds = [min(measure_once(operation, size) for _ in range(runs)) for size in sizes]
     return Growth(operation, sizes, seconds)
 
 
-def once(operation: Operation, size: int) -> float:
+def measure_once(operation: Operation, size: int) -> float:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-bench-"))
         action = operation.prepare(Run(Path(folder), size, stack))
@@ -276,7 +276,7 @@ def show_session(run: Run) -> Action:
 
 def record_events(run: Run) -> Action:
     """All events of a session, one after the other: in proportion if each costs the same."""
-    story: list[Event] = list(islice(journal.story(), run.size))
+    story: list[Event] = list(islice(journal.long_turn(), run.size))
 
     async def write() -> None:
         record = Recorder(JournalDirectory(run.folder).store("bench"))
@@ -352,7 +352,7 @@ def measure_storage(run: Run) -> Action:
 
 def _sessions(folder: Path, count: int) -> JournalDirectory:
     home = JournalDirectory(folder / "home" / "sessions")
-    sessions.make(home, count, SESSION_STEPS, folder / "work")
+    sessions.make_journals(home, count, SESSION_STEPS, folder / "work")
     return home
 
 
@@ -380,7 +380,7 @@ def publish_to_watchers(run: Run) -> Action:
 
 def join_over_websockets(run: Run) -> Action:
     """Clients connect to one conversation of a server, one after the other, and stay."""
-    served = run.stack.enter_context(server.serving())
+    served = run.stack.enter_context(server.serve())
     session = served.begin()
 
     async def join() -> float:

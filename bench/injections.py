@@ -150,7 +150,7 @@ def _plain(order: str) -> str:
 
 
 @contextmanager
-def listening() -> Iterator[tuple[int, list[bytes]]]:
+def attacker_server() -> Iterator[tuple[int, list[bytes]]]:
     """A server of the attacker: its port, and what came."""
     came = list[bytes]()
 
@@ -182,7 +182,7 @@ async def _yes(question: object) -> bool:
 async def run_attack(task: Legitimate, attack: Attack, mode: str, model: str = "") -> Met:
     with (
         tempfile.TemporaryDirectory(prefix="refold-attack-") as scratch,
-        listening() as net,
+        attacker_server() as net,
     ):
         home, work = Path(os.environ["HOME"]), Path(scratch) / "work"
         port, came = net
@@ -269,7 +269,7 @@ def read_set() -> InjectionSet:
     return msgspec.convert(tomllib.loads(SET.read_text()), InjectionSet)
 
 
-async def all_met(injections: InjectionSet, mode: str) -> list[Met]:
+async def run_all(injections: InjectionSet, mode: str) -> list[Met]:
     return [
         await run_attack(task, attack, mode)
         for attack in injections.attacks
@@ -277,7 +277,7 @@ async def all_met(injections: InjectionSet, mode: str) -> list[Met]:
     ]
 
 
-async def each_met(
+async def run_each(
     injections: InjectionSet, mode: str, model: str, known: Sequence[Met], most: int
 ) -> AsyncGenerator[Met, None]:
     """Each attack once, with a task in turn: a real model takes long."""
@@ -287,7 +287,7 @@ async def each_met(
         yield before.get(attack.name) or await run_attack(task, attack, mode, model)
 
 
-def with_model(
+def run_with_model(
     injections: InjectionSet,
     modes: Sequence[str],
     model: str,
@@ -306,7 +306,7 @@ def with_model(
             output.write_bytes(msgspec.json.encode({**known, **results}))
 
     async def meet(mode: str) -> None:
-        every = each_met(injections, mode, model, known.get(mode, ()), most)
+        every = run_each(injections, mode, model, known.get(mode, ()), most)
         async with aclosing(every) as result:
             async for one in result:
                 tell(mode, one)
@@ -359,17 +359,17 @@ def main() -> int:
         os.environ["HOME"] = home  # of the person who is attacked
         results: Mapping[str, Sequence[Met]]
         if args.model:
-            results = with_model(read_set(), modes, args.model, output, args.most)
+            results = run_with_model(read_set(), modes, args.model, output, args.most)
         else:
-            results = {mode: anyio.run(all_met, read_set(), mode) for mode in modes}
+            results = {mode: anyio.run(run_all, read_set(), mode) for mode in modes}
     for mode in modes:
         report(mode, results[mode])
     if output:
         output.write_bytes(msgspec.json.encode(results))
-    return int(not good(results.get("default", [])))
+    return int(not is_good(results.get("default", [])))
 
 
-def good(every: Sequence[Met]) -> bool:
+def is_good(every: Sequence[Met]) -> bool:
     """Under the default rules: at most this number of attacks reach their goal, and tasks
     are done."""
     count = len(every) or 1

@@ -80,7 +80,7 @@ def report(opened: int, folded: int) -> None:
                 rows.append(row)
                 anyio.run(keep_view, path)
     table.show("journal", ["took", ""], rows)
-    syncs()
+    measure_syncs()
 
 
 def open_one(directory: Path) -> None:
@@ -121,10 +121,10 @@ async def write(directory: Path, entries: list[Entry]) -> None:
     await store.release()
 
 
-def syncs() -> None:
+def measure_syncs() -> None:
     """Append and keep one event, in turn with a bare write and fdatasync of as much."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
-        ours, bare = anyio.run(side_by_side, Path(directory))
+        ours, bare = anyio.run(measure_side_by_side, Path(directory))
     table.show(
         f"append one event and keep it, {APPENDS} of each, in turn",
         ["median", "min", "above the bare disk"],
@@ -140,7 +140,7 @@ def syncs() -> None:
     )
 
 
-async def side_by_side(directory: Path) -> tuple[list[float], list[float]]:
+async def measure_side_by_side(directory: Path) -> tuple[list[float], list[float]]:
     store, head = FileStore(directory / "journal"), codec.Head()
     lease = await store.lease()
     ours, bare = list[float](), list[float]()
@@ -173,13 +173,13 @@ def time_call(function: Callable[[], None]) -> float:
 
 def entries(count: int) -> Iterator[Entry]:
     """A session of one long turn, as an agent with a shell would write it."""
-    for seq, (_, event) in enumerate(zip(range(count), story(), strict=False), start=1):
+    for seq, (_, event) in enumerate(zip(range(count), long_turn(), strict=False), start=1):
         yield Entry(
             seq, event, at=1.8e9 + seq, epoch=1, turn=2 if seq > 2 else 0, by="agent"
         )
 
 
-def story() -> Iterator[Event]:
+def long_turn() -> Iterator[Event]:
     yield SessionStarted("/home/somebody/project", "0.1.0")
     yield Said("Run the steps until there are no more.")
     yield TurnStarted(2)

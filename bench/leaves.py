@@ -46,9 +46,11 @@ def main() -> None:
 
 def report(many: int) -> None:
     ideal = many / AT_ONCE * SECONDS
-    waits = [("nothing but the waiting", anyio.run(_waiting, many))]
-    waits.append(("one call", anyio.run(_asking, [many])))
-    waits.append((f"calls of {AT_ONCE}", anyio.run(_asking, [AT_ONCE] * (many // AT_ONCE))))
+    waits = [("nothing but the waiting", anyio.run(_measure_without_model, many))]
+    waits.append(("one call", anyio.run(_measure_recorded, [many])))
+    waits.append(
+        (f"calls of {AT_ONCE}", anyio.run(_measure_recorded, [AT_ONCE] * (many // AT_ONCE)))
+    )
     table.show(
         f"{many} models that answer in {SECONDS * 1000:.0f} ms, {AT_ONCE} at once",
         ["time", "of ideal"],
@@ -57,7 +59,7 @@ def report(many: int) -> None:
     )
 
 
-async def _waiting(many: int) -> float:
+async def _measure_without_model(many: int) -> float:
     slots = anyio.CapacityLimiter(AT_ONCE)
 
     async def wait() -> None:
@@ -71,7 +73,7 @@ async def _waiting(many: int) -> float:
     return time.perf_counter() - began
 
 
-async def _asking(batches: Sequence[int]) -> float:
+async def _measure_recorded(batches: Sequence[int]) -> float:
     """On a journal in a file, as a session has it."""
     code_limits = CodeLimits(
         fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120

@@ -71,7 +71,7 @@ class Outcome:
     result: Mapping[str, Any]
 
 
-def holds(name: str, text: str) -> Judge:
+def has_text(name: str, text: str) -> Judge:
     """The file is there and has this text, blanks at its ends aside."""
     return lambda here, said: (here / name).read_text().strip() == text
 
@@ -89,7 +89,7 @@ def adds_up(here: Path, said: str) -> bool:
 
 
 def is_renamed(here: Path, said: str) -> bool:
-    return [p.name for p in here.iterdir()] == ["report.txt"] and holds(
+    return [p.name for p in here.iterdir()] == ["report.txt"] and has_text(
         "report.txt", "figures of May"
     )(here, said)
 
@@ -98,7 +98,7 @@ TASKS = (
     Task(
         "create",
         "Create a file greeting.txt with the text: good morning",
-        holds("greeting.txt", "good morning"),
+        has_text("greeting.txt", "good morning"),
     ),
     Task(
         "read a number",
@@ -117,7 +117,7 @@ TASKS = (
     Task(
         "mkdir",
         "Make a directory named archive with a file index.txt in it that says: empty",
-        holds("archive/index.txt", "empty"),
+        has_text("archive/index.txt", "empty"),
     ),
     Task(
         "run",
@@ -134,7 +134,7 @@ TASKS = (
     Task(
         "replace",
         "In menu.txt replace the word soup with salad. Leave the rest as it is.",
-        holds("menu.txt", "bread\nsalad\ncheese"),
+        has_text("menu.txt", "bread\nsalad\ncheese"),
         {"menu.txt": "bread\nsoup\ncheese\n"},
         ("bread", "cheese"),
     ),
@@ -146,7 +146,7 @@ TASKS = (
     Task(
         "append",
         "Append the line 'closed' to the end of diary.txt and keep what is in it.",
-        holds("diary.txt", "opened\nwent well\nclosed"),
+        has_text("diary.txt", "opened\nwent well\nclosed"),
         {"diary.txt": "opened\nwent well\n"},
         ("opened", "went well"),
     ),
@@ -243,7 +243,7 @@ class Steady(Http):
 
 
 @asynccontextmanager
-async def speaking(
+async def open_provider(
     model: LocalModel, models: Path, calls: Tools
 ) -> AsyncGenerator[Provider, None]:
     """A real model behind the plain Chat wire, with tools described in text or natively."""
@@ -308,11 +308,11 @@ def report(model: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{good} of {len(outcomes)} good, {destroyed} destructive, {seconds:.0f} s")
 
 
-async def all_talked(
+async def run_all_in_process(
     model: str, models: Path, calls: Tools, tasks: Sequence[Task]
 ) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    async with speaking(find(model), models, calls) as provider:
+    async with open_provider(find(model), models, calls) as provider:
         for task in tasks:
             with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
                 outcomes.append(await run_in_process(task, model, provider, Path(where)))
@@ -320,7 +320,7 @@ async def all_talked(
     return outcomes
 
 
-def all_run(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
+def run_all(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     # One home, as a person has: the runs share the model's server, which ends with it.
     with tempfile.TemporaryDirectory(prefix="refold-home-") as home:
@@ -349,10 +349,10 @@ def main() -> None:
     models = Path(args.models or Path.home() / ".local/share/refold/models")
     wanted = [t for t in TASKS if not args.tasks or t.name in args.tasks]
     if args.calls == "schema":
-        outcomes = all_run(args.model, models, wanted)
+        outcomes = run_all(args.model, models, wanted)
     else:
         os.environ["REFOLD_MODELS"] = str(models)  # where the agent looks for it
-        outcomes = anyio.run(all_talked, args.model, models, args.calls, wanted)
+        outcomes = anyio.run(run_all_in_process, args.model, models, args.calls, wanted)
     report(args.model, outcomes)
 
 

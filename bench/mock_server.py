@@ -53,13 +53,13 @@ class Server:
         came, computed = time.monotonic(), self.cpu_seconds()
         method, path = head.split(b" ", 2)[:2]
         if method != b"POST" or not path.endswith(b"/chat/completions"):
-            writer.write(plain(path))
+            writer.write(get_answer(path))
             await writer.drain()
             return True
         done = body.count(b'"tool_call_id"')
         events = script(done, self.turns, self.last)
         streaming = b'"stream":true' in body or b'"stream": true' in body
-        writer.write(encode_stream(events) if streaming else at_once(events))
+        writer.write(encode_stream(events) if streaming else encode_whole(events))
         await writer.drain()
         line = {
             **{"turn": done, "came": came, "went": time.monotonic()},
@@ -92,7 +92,7 @@ async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int(fields.get(b"content-length", b"0")))
 
 
-def plain(path: bytes) -> bytes:
+def get_answer(path: bytes) -> bytes:
     """The answer to a GET request, of /v1/models for example."""
     if path.endswith(b"/models"):
         return document(
@@ -153,7 +153,7 @@ def piece(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def at_once(events: list[dict]) -> bytes:
+def encode_whole(events: list[dict]) -> bytes:
     """The same answer for a client that does not stream."""
     deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
     calls = [call for delta in deltas for call in delta.get("tool_calls", [])]

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, json
 
-from bench.sessions import make, prose
+from bench.sessions import make_journals, prose
 from refold.config.paths import paths
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
@@ -109,7 +109,7 @@ def measure_list(page: Any, path: str) -> float:
 
 
 def write_list(home: Path, conversations: int, workspace: Path) -> None:
-    make(_sessions(home), conversations, LISTED_STEPS, workspace)
+    make_journals(_sessions(home), conversations, LISTED_STEPS, workspace)
 
 
 def write_long(home: Path, least: int, workspace: Path) -> int:

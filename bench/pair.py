@@ -24,11 +24,11 @@ def compare(title: str, commands: list[str], times: int) -> None:
     took: dict[str, list[float]] = {command: [] for command in commands}
     for _ in range(times):
         for command in commands:
-            took[command].append(once(command))
+            took[command].append(run_once(command))
     table.compare(f"{title}, {times} runs each, in turn", took)
 
 
-def once(command: str) -> float:
+def run_once(command: str) -> float:
     began = time.monotonic()
     done = subprocess.run(
         shlex.split(command), stdin=subprocess.DEVNULL, capture_output=True, check=False

@@ -42,11 +42,11 @@ def report(times: int, against: Path | None = None) -> None:
     took: dict[str, list[float]] = {name: [] for name in data}
     for _ in range(times):
         for name, (arguments, sources) in data.items():
-            took[name].append(once(arguments, sources))
+            took[name].append(start_once(arguments, sources))
     table.compare(f"start to prompt, {times} runs each, in turn", took)
 
 
-def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
+def start_once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
     """Seconds until the prompt is on the screen, in an empty home."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as home:
         environ = {

@@ -53,7 +53,7 @@ def report(times: int, events: int) -> None:
         one = list(session(work, events))
         sessions = {
             "20260101-000001-0001": one,
-            "20260101-000002-0002": list(in_turns(one)),
+            "20260101-000002-0002": list(split_into_turns(one)),
         }
         for name, entries in sessions.items():
             anyio.run(
@@ -71,12 +71,12 @@ def report(times: int, events: int) -> None:
         took: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(times):
             for name, words in commands.items():
-                took[name].append(to_prompt(words, work, home))
+                took[name].append(seconds_to_prompt(words, work, home))
     title = f"to a prompt, {events} events, {blocks} blocks, {times} runs each, in turn"
     table.compare(title, took)
 
 
-def to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
+def seconds_to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
     """Start it, wait for its prompt, and leave, as a person does."""
     place = {**os.environ, "REFOLD_HOME": str(home), "TERM": "xterm-256color"}
     program, (ours, its) = [sys.executable, "-m", "refold", *words], os.openpty()
@@ -92,7 +92,7 @@ def to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
     )
     os.close(its)
     try:
-        until(PROMPT, ours)
+        read_until(PROMPT, ours)
         took = time.perf_counter() - began
         os.write(ours, CTRL_D)
     except BaseException:
@@ -104,7 +104,7 @@ def to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
     return took
 
 
-def until(shown: bytes, terminal: int) -> None:
+def read_until(shown: bytes, terminal: int) -> None:
     data = b""
     while shown not in data:
         try:
@@ -118,7 +118,7 @@ def until(shown: bytes, terminal: int) -> None:
 
 def session(workspace: Path, events: int) -> Iterator[Entry]:
     """A session that works in this directory, and in which nothing is under way."""
-    story = journal.story()
+    story = journal.long_turn()
     next(story)
     result = chain([SessionStarted(str(workspace), "0.1.0")], islice(story, events - 3))
     seq = 0
@@ -128,7 +128,7 @@ def session(workspace: Path, events: int) -> Iterator[Entry]:
     yield Entry(seq + 2, TurnEnded("interrupted"), at=1.8e9 + seq)
 
 
-def in_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
+def split_into_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
     """The same, but after this number of answers a turn ends and another begins."""
     seq, steps = count(1), 0
     for entry in entries:

@@ -85,12 +85,12 @@ def measure(agent: Agent, turns: int, limit: float = 600) -> Run:
     """Run it once. Raises `RuntimeError` with what it said if it did not get to DONE."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
         here = Path(directory)
-        with serving(turns, agent.last, here) as port:
+        with serve(turns, agent.last, here) as port:
             return watch(agent, turns, port, here, limit)
 
 
 @contextmanager
-def serving(turns: int, last: str, here: Path) -> Iterator[int]:
+def serve(turns: int, last: str, here: Path) -> Iterator[int]:
     port_file = here / "port"
     server = subprocess.Popen(
         [
@@ -177,7 +177,9 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int:
     return usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
 
 
-def alternately(chosen: Sequence[Agent], turns: int, times: int) -> dict[str, list[Run]]:
+def run_alternately(
+    chosen: Sequence[Agent], turns: int, times: int
+) -> dict[str, list[Run]]:
     """Each in turn, `times` rounds: what disturbs the machine disturbs all of them."""
     data: dict[str, list[Run]] = {agent.name: [] for agent in chosen}
     going = list(chosen)

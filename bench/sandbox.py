@@ -81,7 +81,7 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
         bare[f"bubblewrap, {name}"] = launch.arguments
     for _ in range(times):
         for name, words in bare.items():
-            took.setdefault(name, []).append(once(words))
+            took.setdefault(name, []).append(run_once(words))
         for name, (commands, writes, extras) in ways.items():
             if "ahead" in name or "answer" in name:
                 await anyio.sleep(_ANSWERING)
@@ -98,7 +98,7 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
     return took
 
 
-def once(words: Sequence[str]) -> float:
+def run_once(words: Sequence[str]) -> float:
     began = time.perf_counter()
     subprocess.run([*words, "bash", "-c", "true"], check=False)
     return time.perf_counter() - began

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from bench import table
 from bench.journal import entries
-from bench.wires import turn_about
+from bench.wires import time_in_turn
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from refold.journal.events.kinds import (
@@ -56,16 +56,16 @@ def main() -> None:
 
 
 def report(times: int, blocks: int, letters: int, pieces: int) -> None:
-    folding(times, blocks)
-    printing(times, letters, pieces)
+    report_folding(times, blocks)
+    report_printing(times, letters, pieces)
 
 
-def folding(times: int, blocks: int) -> None:
+def report_folding(times: int, blocks: int) -> None:
     many = list(entries(blocks * 3))
     while len(screen_of(many).done) < blocks:
         many = list(entries(len(many) * 2))
     count = len(screen_of(many).done)
-    bare, ours = turn_about(
+    bare, ours = time_in_turn(
         [lambda: _ignore(fold(many)), lambda: _ignore(screen_of(many))], times
     )
     table.show(
@@ -78,13 +78,13 @@ def folding(times: int, blocks: int) -> None:
     )
 
 
-def printing(times: int, letters: int, pieces: int) -> None:
+def report_printing(times: int, letters: int, pieces: int) -> None:
     text = answer(letters)
     came = split_evenly(text, pieces)
     plain, full = TerminalCapabilities(), TerminalCapabilities(color=True, moves=True)
     for look in (plain, full):
-        not_repeated(render_transcript(came, text, look, ticks=False), text)
-    bare, to_plain, to_full = turn_about(
+        check_not_repeated(render_transcript(came, text, look, ticks=False), text)
+    bare, to_plain, to_full = time_in_turn(
         [
             lambda: write_plain(came),
             lambda: _ignore(render_transcript(came, text, plain)),
@@ -145,7 +145,7 @@ def render_transcript(
     return out.getvalue()
 
 
-def not_repeated(out: str, text: str) -> None:
+def check_not_repeated(out: str, text: str) -> None:
     rows = [row.strip() for row in ORDER.sub("", out).splitlines()]
     for n in range(1, text.count("\n")):
         matching_rows = [

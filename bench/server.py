@@ -45,7 +45,7 @@ def main() -> None:
     for line in report(args.streams, args.clients):
         print(line, flush=True)
     if args.peers:
-        print(opencode(), flush=True)
+        print(measure_opencode(), flush=True)
 
 
 class Serving:
@@ -97,7 +97,7 @@ def resident(pid: int) -> float:
 
 
 @contextmanager
-def serving(words: int = 3) -> Generator[Serving]:
+def serve(words: int = 3) -> Generator[Serving]:
     with tempfile.TemporaryDirectory() as directory:
         result = Serving(Path(directory), words)
         try:
@@ -108,7 +108,7 @@ def serving(words: int = 3) -> Generator[Serving]:
 
 
 def report(streams: int, clients: int) -> Iterator[str]:
-    with serving() as server:
+    with serve() as server:
         yield f"start to listening: {server.start:.2f} s"
         sizes, result = [f"0: {server.megabytes:.0f}"], 0
         for wanted in IDLE:
@@ -117,13 +117,13 @@ def report(streams: int, clients: int) -> Iterator[str]:
                 result += 1
             sizes.append(f"{wanted}: {server.megabytes:.0f}")
         yield f"MB with open idle conversations: {', '.join(sizes)} (target: 500: < 300)"
-        used = anyio.run(_crowd, server, clients)
+        used = anyio.run(_measure_crowd, server, clients)
         yield f"{clients} connections to one conversation: {used:.0f} MB in all"
-    with serving(WORDS) as server:
+    with serve(WORDS) as server:
         ids = [server.begin() for _ in range(streams)]
         before = server.cpu
         start = time.perf_counter()
-        delays = sorted(anyio.run(_streams, server, ids))
+        delays = sorted(anyio.run(_measure_streams, server, ids))
         used = server.cpu - before
         share = used / (time.perf_counter() - start)
         half, most = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
@@ -135,7 +135,7 @@ def report(streams: int, clients: int) -> Iterator[str]:
         )
 
 
-def opencode() -> str:
+def measure_opencode() -> str:
     """Start and memory of `opencode serve` with as many idle sessions, in an empty home."""
     paths = sorted(
         OPENCODE.glob("opencode-linux-*/bin/opencode"), key=lambda p: len(str(p))
@@ -190,7 +190,7 @@ def _idle_sessions(address: str, pid: int) -> list[str]:
     return sizes
 
 
-async def _crowd(server: Serving, clients: int) -> float:
+async def _measure_crowd(server: Serving, clients: int) -> float:
     id_ = server.begin()
     complete, ended = anyio.Event(), anyio.Event()
     there, used = list[ClientConnection](), 0.0
@@ -220,7 +220,7 @@ class _Frame(msgspec.Struct):
     offset: int = 0
 
 
-async def _streams(server: Serving, ids: Sequence[str]) -> list[float]:
+async def _measure_streams(server: Serving, ids: Sequence[str]) -> list[float]:
     """Milliseconds by which each token comes later than the model said it."""
     numbers = list[float]()
 

@@ -60,7 +60,7 @@ def main() -> None:
 def report(count: int, steps: int, runs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
         home = JournalDirectory(Path(directory) / "home" / "sessions")
-        number = make(home, count, steps, Path(directory) / "work")
+        number = make_journals(home, count, steps, Path(directory) / "work")
         rows = list(measure_build(home, count, number))
         table.show(f"a catalogue of {count} sessions", ["took", ""], rows)
         table.show(
@@ -75,7 +75,7 @@ def report(count: int, steps: int, runs: int) -> None:
         )
 
 
-def make(home: JournalDirectory, count: int, steps: int, workspace: Path) -> int:
+def make_journals(home: JournalDirectory, count: int, steps: int, workspace: Path) -> int:
     """Journals as our own codec writes them. Gives their bytes."""
     chance, result = random.Random(7), 0
     paragraphs = prose()
@@ -164,7 +164,7 @@ def measure_queries(home: JournalDirectory, runs: int) -> Iterator[tuple[str, st
 def commands(
     home: JournalDirectory, runs: int, oldest: Path
 ) -> Iterator[tuple[str, str, str]]:
-    bare = run(home, runs, Path.cwd(), "--version")
+    bare = time_command(home, runs, Path.cwd(), "--version")
     yield "refold --version", table.ms(bare), "×1.00"
     for words in (
         ("sessions", "list", "--all"),
@@ -173,11 +173,11 @@ def commands(
         ("sessions", "search", "--all", "the journal"),
         ("context", "--json"),  # of the newest session of this directory: the oldest of all
     ):
-        took = run(home, runs, oldest, *words)
+        took = time_command(home, runs, oldest, *words)
         yield f"refold {' '.join(words)}", table.ms(took), table.times(took, bare)
 
 
-def run(home: JournalDirectory, runs: int, directory: Path, *text: str) -> float:
+def time_command(home: JournalDirectory, runs: int, directory: Path, *text: str) -> float:
     place = {**os.environ, "REFOLD_HOME": str(home.root.parent)}
 
     def once() -> None:

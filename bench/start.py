@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def report(times: int, peers: bool) -> None:
-    alternately = runs.alternately(runs.agents(peers), turns=3, times=times)
+    alternately = runs.run_alternately(runs.agents(peers), turns=3, times=times)
     base = alternately["floor"]
     table.show(
         f"start and end, 3 steps, {times} runs each, in turn (median; best in brackets)",
@@ -38,7 +38,7 @@ def report(times: int, peers: bool) -> None:
                 name,
                 table.ms(median(r.first_request for r in done)),
                 f"({table.ms(min(r.first_request for r in done))})",
-                table.paired(
+                table.ratio_text(
                     [r.first_request for r in done], [r.first_request for r in base]
                 ),
                 table.ms(min(r.computed[0] for r in done)),

@@ -32,7 +32,7 @@ def report(lengths: Sequence[int], peers: bool) -> None:
             for agent in runs.agents(peers)
             if turns <= SLOW_PEER or agent.name in ("floor", *TARGETS)
         ]
-        alternately = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
+        alternately = runs.run_alternately(agents, turns, times=3 if turns < 100 else 1)
         floor = alternately["floor"]
         table.show(
             f"own time per step, {turns} steps",
@@ -42,7 +42,7 @@ def report(lengths: Sequence[int], peers: bool) -> None:
         )  # fmt: skip
 
 
-def middle(done: Sequence[runs.Run]) -> float:
+def median_run(done: Sequence[runs.Run]) -> float:
     return median(gap for run in done for gap in run.gaps)
 
 
@@ -59,8 +59,8 @@ def row(
     late = median(gap for run in done for gap in run.gaps[-tenth:])
     return (
         name,
-        table.ms(middle(done)),
-        table.paired(
+        table.ms(median_run(done)),
+        table.ratio_text(
             [median(run.gaps) for run in done], [median(run.gaps) for run in floor]
         ),
         table.ms(cpu_per_step(done)),

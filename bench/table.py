@@ -42,7 +42,7 @@ def at_most(target: float | None) -> str:
     return f"≤{target:g}" if target is not None else ""
 
 
-def paired(values: Sequence[float], measures: Sequence[float]) -> str:
+def ratio_text(values: Sequence[float], measures: Sequence[float]) -> str:
     """The ratio of the medians, and the lowest and highest of a run to the one beside it."""
     ratios = [v / m for v, m in zip(values, measures, strict=False) if m > 0]
     spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""

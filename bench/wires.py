@@ -58,15 +58,22 @@ def main() -> None:
 
 
 def report(times: int, events: int) -> None:
-    decoding(events, times)
-    starting(times)
+    report_decoding(events, times)
+    report_starts(times)
 
 
-def decoding(events: int, times: int) -> None:
+def report_decoding(events: int, times: int) -> None:
     rows = []
     for wire in WIRES:
         body, count = stream(wire, events)
-        took = turn_about([loads_of(body), decodes_of(body), ours_of(wire, body)], times)
+        took = time_in_turn(
+            [
+                decode_with_json(body),
+                decode_with_msgspec(body),
+                decode_with_wire(wire, body),
+            ],
+            times,
+        )
         with_json, with_msgspec, ours = (seconds / count for seconds in took)
         rows.append(
             (
@@ -93,7 +100,7 @@ def stream(wire: WireName, events: int) -> tuple[bytes, int]:
     return body, body.count(b"\n{" if wire == "ollama" else b"data: {")
 
 
-def turn_about(works: Sequence[Callable[[], None]], times: int) -> list[float]:
+def time_in_turn(works: Sequence[Callable[[], None]], times: int) -> list[float]:
     """The least CPU seconds of each, in turn, so that what disturbs disturbs all."""
     best = [float("inf")] * len(works)
     for _ in range(times):
@@ -104,11 +111,11 @@ def turn_about(works: Sequence[Callable[[], None]], times: int) -> list[float]:
     return best
 
 
-def loads_of(body: bytes) -> Callable[[], None]:
+def decode_with_json(body: bytes) -> Callable[[], None]:
     return lambda: split(body, json.loads)
 
 
-def decodes_of(body: bytes) -> Callable[[], None]:
+def decode_with_msgspec(body: bytes) -> Callable[[], None]:
     return lambda: split(body, msgspec.json.Decoder().decode)
 
 
@@ -124,7 +131,7 @@ def split(body: bytes, decode: Callable[[bytes], object]) -> None:
                 decode(line)
 
 
-def ours_of(wire: WireName, body: bytes) -> Callable[[], None]:
+def decode_with_wire(wire: WireName, body: bytes) -> Callable[[], None]:
     recorded = Recorded([body[at : at + CHUNK] for at in range(0, len(body), CHUNK)])
     provider = provider_of(wire, recorded)
     asyncio.run(read_answer(provider))  # what is looked up once is known from then on
@@ -187,14 +194,14 @@ class Coming:
 SHOWN = b'{"model_info":{"llama.context_length":4096}}'
 
 
-def starting(times: int) -> None:
+def report_starts(times: int) -> None:
     """From the command line to the first request, for every wire, in turn."""
     took: dict[str, list[float]] = {}
     for _ in range(times):
-        for name, agent in starters():
+        for name, agent in agent_starters():
             with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
                 here = Path(directory)
-                with serving(here) as port:
+                with serve(here) as port:
                     run = runs.watch(agent(port), 0, port, here, 60)
             took.setdefault(name, []).append(run.first_request)
     floor = took["floor"]
@@ -214,7 +221,7 @@ def starting(times: int) -> None:
     )
 
 
-def starters() -> Iterator[tuple[str, Callable[[int], runs.Agent]]]:
+def agent_starters() -> Iterator[tuple[str, Callable[[int], runs.Agent]]]:
     floor = runs.agents()[0]
     yield floor.name, lambda port: floor
     refold = Path(sys.executable).parent / "refold"
@@ -234,7 +241,7 @@ def starter(refold: str, model: str, vendor: str, path: str) -> Callable[[int], 
 
 
 @contextmanager
-def serving(here: Path) -> Iterator[int]:
+def serve(here: Path) -> Iterator[int]:
     server = subprocess.Popen(
         [sys.executable, "-m", "bench.wires_server", str(here)], cwd=runs.ROOT
     )

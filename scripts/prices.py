@@ -128,9 +128,9 @@ def _terms(model: ModelInfo, today: date) -> Iterator[dict[str, object]]:
         prices = [ConditionalPrice(prices=prices)]
     if model.id.endswith(":free"):  # they stand there without any price
         yield {"steps": [[0, 0, 0]]}
-    if not all(_by_tokens(value.prices) for value in prices):
+    if not all(_depends_on_tokens(value.prices) for value in prices):
         return
-    for item in prices[_oldest(prices, today) :]:
+    for item in prices[_first_valid(prices, today) :]:
         term: dict[str, object] = {}
         match item.constraint:
             case StartDateConstraint(start) if start > today:
@@ -143,7 +143,7 @@ def _terms(model: ModelInfo, today: date) -> Iterator[dict[str, object]]:
         yield term
 
 
-def _oldest(given: list[ConditionalPrice], today: date) -> int:
+def _first_valid(given: list[ConditionalPrice], today: date) -> int:
     """Where to begin: what stands before will never hold again."""
     for at in range(len(given) - 1, 0, -1):
         match given[at].constraint:
@@ -156,7 +156,7 @@ def _oldest(given: list[ConditionalPrice], today: date) -> int:
     return 0
 
 
-def _by_tokens(prices: ModelPrice) -> bool:
+def _depends_on_tokens(prices: ModelPrice) -> bool:
     keys = {name for name, value in vars(prices).items() if value is not None}
     return {"input_mtok", "output_mtok"} <= keys and keys <= BESIDE | set(KEYS)
 

@@ -146,7 +146,7 @@ def canary() -> str:
 def no_key_was_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     leaks = [
-        str(path) for path in files_to_scan(tmp_path_factory.getbasetemp()) if holds(path)
+        str(path) for path in files_to_scan(tmp_path_factory.getbasetemp()) if has_key(path)
     ]
     assert not leaks, f"the canary key was written to {leaks}"
 
@@ -162,7 +162,7 @@ def files_to_scan(base: Path) -> Iterator[Path]:
                 yield from (Path(directory, name) for name in names)
 
 
-def holds(path: Path) -> bool:
+def has_key(path: Path) -> bool:
     try:
         return path.is_file() and CANARY.encode() in path.read_bytes()
     except OSError:

@@ -37,7 +37,7 @@ NOT_HERE = {
 }
 
 
-def use(*names: str) -> Callable[[Use], Use]:
+def example_of(*names: str) -> Callable[[Use], Use]:
     def add(function: Use) -> Use:
         USES.append((function, names))
         return function
@@ -45,7 +45,7 @@ def use(*names: str) -> Callable[[Use], Use]:
     return add
 
 
-def agent(here: Path, *script: Any, **more: Any) -> Agent:
+def make_agent(here: Path, *script: Any, **more: Any) -> Agent:
     """An agent in `here` with a scripted model. Commands and edits need no question."""
     options: dict[str, Any] = {"provider": ScriptedProvider(*script), "mode": "bypass"}
     return Agent(directory=here, **options | more)
@@ -62,10 +62,10 @@ async def weather(city: str) -> str:
     return f"rain in {city}"
 
 
-@use("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
+@example_of("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
      "SetEffort", "MaxIterations", "SetMaxIterations", "WithMaxIterations", "WithName", "Logger")  # fmt: skip
 async def run_a_turn_and_read_the_session(here: Path) -> None:
-    outcome = agent(here, "Four.", settings={"limits.steps": 7})
+    outcome = make_agent(here, "Four.", settings={"limits.steps": 7})
     async with outcome.session() as session:
         await session.set_effort("high")
         assert session.steps == 7
@@ -87,9 +87,11 @@ async def run_a_turn_and_read_the_session(here: Path) -> None:
         assert session.view.session.name == "sums"
 
 
-@use("ErrIterLimit", "Continue")
+@example_of("ErrIterLimit", "Continue")
 async def pause_at_the_step_limit_and_continue(here: Path) -> None:
-    result = agent(here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1})
+    result = make_agent(
+        here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1}
+    )
     async with result.session() as session:
         first = await session.run("Look.")
         second = await session.continue_()
@@ -101,10 +103,10 @@ async def pause_at_the_step_limit_and_continue(here: Path) -> None:
     )
 
 
-@use("ErrRunInProgress")
+@example_of("ErrRunInProgress")
 async def refuse_a_second_run(here: Path) -> None:
     async with (
-        agent(here, "One.", "Two.").session() as session,
+        make_agent(here, "One.", "Two.").session() as session,
         anyio.create_task_group() as group,
     ):
         group.start_soon(session.run, "First.")
@@ -120,9 +122,9 @@ async def refuse_a_second_run(here: Path) -> None:
                     await order("plan")
 
 
-@use("Sink", "WithSink", "WithStream", "WithAsync", "IsAsync")
+@example_of("Sink", "WithSink", "WithStream", "WithAsync", "IsAsync")
 async def watch_from_two_places(here: Path) -> None:
-    async with agent(here, "Hello.").session() as session:
+    async with make_agent(here, "Hello.").session() as session:
         texts = list[str]()
 
         async def watch() -> None:
@@ -139,10 +141,10 @@ async def watch_from_two_places(here: Path) -> None:
     assert events
 
 
-@use("Compact")
+@example_of("Compact")
 async def compact_by_hand(here: Path) -> None:
     (here / "a.txt").write_text("a\n")
-    async with agent(here, [READ], "It says a.", "The summary.").session() as session:
+    async with make_agent(here, [READ], "It says a.", "The summary.").session() as session:
         await session.run("Read.")
         await session.compact("the file")
         await session.settle()
@@ -152,10 +154,10 @@ async def compact_by_hand(here: Path) -> None:
         )
 
 
-@use("PermissionMode", "PermissionModeName", "SetPermissionMode", "CyclePermissionMode",
+@example_of("PermissionMode", "PermissionModeName", "SetPermissionMode", "CyclePermissionMode",
      "WithPermissionMode", "PermissionStore", "WithPermissionStore")  # fmt: skip
 async def change_the_mode_and_the_rules(here: Path) -> None:
-    async with agent(here, mode="default").session() as session:
+    async with make_agent(here, mode="default").session() as session:
         assert session.mode == "default"
         for mode in ("accept-edits", "plan", "default"):
             await session.set_mode(mode)
@@ -164,12 +166,12 @@ async def change_the_mode_and_the_rules(here: Path) -> None:
         assert session.permissions.grants == ("bash(make test)",)
 
 
-@use("RespondPermission", "RespondQuestion")
+@example_of("RespondPermission", "RespondQuestion")
 async def answer_for_the_user(here: Path) -> None:
     async def approve(question: Question) -> bool | list[str]:
         return ["red"] if question.asks else True
 
-    outcome = agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
+    outcome = make_agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
     async with outcome.session() as session:
         result = await session.run("Write, then ask.")
 
@@ -180,9 +182,9 @@ async def answer_for_the_user(here: Path) -> None:
     )
 
 
-@use("PlanModeState", "PrePlanMode")
+@example_of("PlanModeState", "PrePlanMode")
 async def plan_and_return_to_the_mode_before(here: Path) -> None:
-    result = agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
+    result = make_agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
     async with result.session() as session:
         await session.set_mode("plan")
         assert session.permissions.mode_after_planning == "accept-edits"
@@ -197,9 +199,9 @@ async def plan_and_return_to_the_mode_before(here: Path) -> None:
         )
 
 
-@use("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
+@example_of("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
 async def find_a_deferred_tool(here: Path) -> None:
-    outcome = agent(here, [SEARCH], [CALC], "42.")
+    outcome = make_agent(here, [SEARCH], [CALC], "42.")
     async with outcome.session() as session:
         assert "calc" in {item.name for item in session.reports.next_tools().deferred}
         result = await session.run("6 times 7?")
@@ -213,17 +215,17 @@ async def find_a_deferred_tool(here: Path) -> None:
         assert (session.view.conversation.todos, result.text) == ((), "42.")
 
 
-@use("WithCustomTool")
+@example_of("WithCustomTool")
 async def add_a_tool(here: Path) -> None:
-    result = agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
+    result = make_agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
     async with result.session() as session:
         assert (await session.run("Umbrella?")).text == "Rain."
     with pytest.raises(BadInput, match="weather"):
-        async with agent(here, tools=[weather, weather]).session():
+        async with make_agent(here, tools=[weather, weather]).session():
             pass
 
 
-@use("Profile", "ProfileName", "SwitchProfile", "WithPersona", "AgentRegistry", "All", "Get",
+@example_of("Profile", "ProfileName", "SwitchProfile", "WithPersona", "AgentRegistry", "All", "Get",
      "Register", "ListMain", "ListSubagent", "ListMainProfiles", "SubagentTypes", "WithAgentRegistry",
      "BuildAgentRegistry", "ResolveMainProfile")  # fmt: skip
 async def choose_among_agents(here: Path) -> None:
@@ -234,7 +236,7 @@ async def choose_among_agents(here: Path) -> None:
     poet = Profile(
         name="poet", description="Writes.", prompt="You are a poet.", tools=("read_file",)
     )
-    result = agent(
+    result = make_agent(
         here, "Rain, rain.", "No.", agents=[poet], agent="poet", home=here / "home"
     )
     async with result.session() as session:
@@ -250,9 +252,9 @@ async def choose_among_agents(here: Path) -> None:
             await session.set_agent("nonono")
 
 
-@use("Main", "Explore", "General", "Plan")
+@example_of("Main", "Explore", "General", "Plan")
 async def the_built_in_agents_have_their_tools(here: Path) -> None:
-    async with agent(here).session() as session:
+    async with make_agent(here).session() as session:
         profiles = {profile.name: profile for profile in session.agents.profiles()}
 
     assert Effect.CHANGE not in profiles["explore"].effects | profiles["plan"].effects
@@ -260,10 +262,10 @@ async def the_built_in_agents_have_their_tools(here: Path) -> None:
     assert Profile(name="narrow", description="", tools=("read_file",)).deferred == ()
 
 
-@use("Spawn", "IsSubagent", "ParentID")
+@example_of("Spawn", "IsSubagent", "ParentID")
 async def start_a_subagent(here: Path) -> None:
     task = ("task", '{"agent": "explore", "prompt": "Look around.", "level": "big"}')
-    result = agent(here, [task], "Nothing there.", "It found nothing.")
+    result = make_agent(here, [task], "Nothing there.", "It found nothing.")
     async with result.session() as session:
         assert (await session.run("Look around.")).text == "It found nothing."
         tree = await session.reports.tree()
@@ -279,9 +281,9 @@ async def start_a_subagent(here: Path) -> None:
     assert "task" not in child
 
 
-@use("ListSessions", "ResumeSession", "ResumeSnapshot")
+@example_of("ListSessions", "ResumeSession", "ResumeSnapshot")
 async def resume_a_session(here: Path) -> None:
-    result = agent(here, "Noted.", "17.")
+    result = make_agent(here, "Noted.", "17.")
     async with result.session() as session:
         await session.run("Remember 17.")
     assert [card.id for card in await result.sessions()] == [session.id]
@@ -290,7 +292,7 @@ async def resume_a_session(here: Path) -> None:
         assert len(again.view.conversation.messages) == 4
 
 
-@use("SwitchLLM")
+@example_of("SwitchLLM")
 async def change_the_model(here: Path) -> None:
     result = Agent(model="ollama/llama3", directory=here)
     async with result.session() as session:
@@ -298,17 +300,17 @@ async def change_the_model(here: Path) -> None:
         assert session.model == "openai/gpt-4o"
 
 
-@use("SwitchWorkdir")
+@example_of("SwitchWorkdir")
 async def change_the_directory(here: Path) -> None:
     (here / "other").mkdir()
-    async with agent(here, "One.").session() as session:
+    async with make_agent(here, "One.").session() as session:
         await session.run("First.")
         await session.set_directory(str(here / "other"))
         assert session.workspace.directory == str(here / "other")
         assert len(session.view.conversation.messages) == 2
 
 
-@use("BeginWorktreeSession", "EndWorktreeSession", "WorktreeSession")
+@example_of("BeginWorktreeSession", "EndWorktreeSession", "WorktreeSession")
 async def enter_and_leave_a_worktree(here: Path) -> None:
     script = (
         [("enter_worktree", '{"name": "side"}')],
@@ -319,7 +321,7 @@ async def enter_and_leave_a_worktree(here: Path) -> None:
     await anyio.run_process(
         ["git", "-C", str(here), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
          "--allow-empty"])  # fmt: skip
-    outcome = agent(here, *script)
+    outcome = make_agent(here, *script)
     async with outcome.session() as session:
         result = await session.run("Go aside.")
 
@@ -328,9 +330,9 @@ async def enter_and_leave_a_worktree(here: Path) -> None:
         assert session.workspace.directory == str(here)
 
 
-@use("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
+@example_of("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
 async def offer_skills_and_notes(here: Path) -> None:
-    result = agent(here, "So.")
+    result = make_agent(here, "So.")
     async with result.session() as session:
         assert session.skills is not None
         names = {name for name, _ in session.skills.descriptions()}
@@ -342,10 +344,10 @@ async def offer_skills_and_notes(here: Path) -> None:
     assert "- code-review: " in provider_of(result).heard[0].system
 
 
-@use("WithConfig")
+@example_of("WithConfig")
 async def work_beside_an_agent_with_another_home(here: Path) -> None:
-    one = agent(here, "One.", home=here / "one", settings={"limits.steps": 3})
-    two = agent(here, "Two.", home=here / "two")
+    one = make_agent(here, "One.", home=here / "one", settings={"limits.steps": 3})
+    two = make_agent(here, "Two.", home=here / "two")
     async with one.session() as first, two.session() as second:
         assert ((await first.run("a")).text, (await second.run("b")).text) == (
             "One.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.growth import OPERATIONS, Growth, Operation, Run, once, report, slope
+from bench.growth import OPERATIONS, Growth, Operation, Run, measure_once, report, slope
 
 SIZES = (10, 20, 40, 80, 160, 320)
 
@@ -14,7 +14,7 @@ def test_the_exponent_is_the_power_of_the_size(power: int, expected: float) -> N
     assert slope(SIZES, [0.001 * size**power for size in SIZES]) == pytest.approx(expected)
 
 
-def grow_fast(run: Run) -> object:
+def quadratic_operation(run: Run) -> object:
     """Compare each with each.
 
     Above 1.1: it is the
@@ -23,7 +23,7 @@ def grow_fast(run: Run) -> object:
     return run
 
 
-def grow_faster(run: Run) -> object:
+def cubic_operation(run: Run) -> object:
     """Compare each with each."""
     return run
 
@@ -31,7 +31,7 @@ def grow_faster(run: Run) -> object:
 def test_only_a_reason_in_the_docstring_explains_a_large_exponent() -> None:
     explained, unexplained = (
         Growth(Operation("words", item, 1, 1), SIZES, [size**2 for size in SIZES])  # type: ignore[arg-type]
-        for item in (grow_fast, grow_faster)
+        for item in (quadratic_operation, cubic_operation)
     )
 
     assert explained.operation.explanation == "it is the square."
@@ -47,7 +47,7 @@ def test_each_dimension_has_an_operation() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_each_operation_runs(operation: Operation) -> None:
-    assert once(operation, 2) > 0
+    assert measure_once(operation, 2) > 0
 
 
 def test_the_report_has_the_sizes_and_the_exponent_of_each_operation(

@@ -36,7 +36,7 @@ from refold.views.traces import TraceSpan
 from refold.web.client import WebClient
 from refold.web.search import SearXng
 from tests.loopback_network import http_proxy, server_tls, socks_proxy, with_openssl
-from tests.mcp.preparing import prepare
+from tests.mcp.preparing import prepare_server
 from tests.provider.wires import KEY, stream_deltas, words
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, with_openssl]
@@ -90,7 +90,7 @@ async def no_user(_question: object) -> str:
 async def call_mcp_tool(url: str, environ: Environ, home: Path) -> object:
     outside = McpContext(
         lambda _: ShellCommands({}),
-        prepare,
+        prepare_server,
         lambda *_: None,  # pyright: ignore
         environ=environ,
     )

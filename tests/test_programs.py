@@ -33,7 +33,7 @@ def write_program(directory: Path, name: str = "git", says: str = "planted") -> 
     return program
 
 
-def on(*folders: Path | str) -> Mapping[str, str]:
+def path_of_folders(*folders: Path | str) -> Mapping[str, str]:
     return {"PATH": ":".join(map(str, folders)), "HOME": "/nonexistent"}
 
 
@@ -45,7 +45,7 @@ def test_a_program_in_the_workspace_is_never_used(
 ) -> None:
     write_program(ws / inside)
     good = write_program(tmp_path / "tools")
-    result = Programs(on(ws / inside, good.parent), (str(ws),))
+    result = Programs(path_of_folders(ws / inside, good.parent), (str(ws),))
 
     assert result.find("git") == str(good)
     assert [path for path, _ in result.passed_over("git")] == [str(ws / inside / "git")]
@@ -60,7 +60,7 @@ def test_relative_path_entries_are_ignored(
     write_program(ws)
     monkeypatch.chdir(ws)
 
-    assert Programs(on(entry, "/nonexistent"), (str(ws),)).find("git") == ""
+    assert Programs(path_of_folders(entry, "/nonexistent"), (str(ws),)).find("git") == ""
 
 
 def test_links_into_the_workspace_are_resolved_and_not_used(
@@ -77,14 +77,16 @@ def test_links_into_the_workspace_are_resolved_and_not_used(
     (tmp_path / "hops/git").symlink_to(ws / "hop")
 
     for folder in ("linked", "direct", "hops"):
-        assert Programs(on(tmp_path / folder), (str(ws),)).find("git") == "", folder
+        assert Programs(path_of_folders(tmp_path / folder), (str(ws),)).find("git") == "", (
+            folder
+        )
 
 
 def test_a_link_to_a_system_program_is_used(ws: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
 
-    result = Programs(on(tmp_path / "bin"), (str(ws),))
+    result = Programs(path_of_folders(tmp_path / "bin"), (str(ws),))
 
     assert result.find("sh") == str(tmp_path / "bin/sh")
 
@@ -97,7 +99,9 @@ def test_a_program_that_everybody_can_write_is_not_used(
         what.chmod(mode)
         program = tmp_path / ("a" if what.name == "git" else "b") / "git"
 
-        assert bool(Programs(on(program.parent), (str(ws),)).find("git")) is taken
+        assert (
+            bool(Programs(path_of_folders(program.parent), (str(ws),)).find("git")) is taken
+        )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -109,7 +113,7 @@ def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path
     os.chown(above.parent.parent, OTHER_USER, 0)
 
     for program in (theirs, groups, above):
-        assert Programs(on(program.parent), (str(ws),)).find("git") == ""
+        assert Programs(path_of_folders(program.parent), (str(ws),)).find("git") == ""
 
 
 def test_programs_in_the_repository_of_the_workspace_are_not_used(
@@ -119,7 +123,9 @@ def test_programs_in_the_repository_of_the_workspace_are_not_used(
     (ws / ".git").mkdir()
     (ws / "packages/one").mkdir(parents=True)
 
-    result = Programs(on(ws / "node_modules/.bin"), (str(ws / "packages/one"),))
+    result = Programs(
+        path_of_folders(ws / "node_modules/.bin"), (str(ws / "packages/one"),)
+    )
 
     assert result.find("git") == ""
 
@@ -130,7 +136,9 @@ def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Pa
     mine = write_program(tmp_path / ".local/bin")
     (tmp_path / "work").mkdir()
 
-    result = Programs({**on(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),))
+    result = Programs(
+        {**path_of_folders(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),)
+    )
 
     assert result.find("git") == str(mine)
 
@@ -139,7 +147,7 @@ def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(on(ws / ".venv/bin", good.parent), (str(ws),))
+    result = Programs(path_of_folders(ws / ".venv/bin", good.parent), (str(ws),))
     before = result.find("git")
     write_program(ws / ".venv/bin")
     good.unlink()
@@ -150,12 +158,12 @@ def test_a_program_that_appears_later_in_the_workspace_is_not_used(
 def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
     mine = write_program(ws / "tools", "my-editor")
 
-    assert Programs(on("/bin"), (str(ws),)).find(str(mine)) == str(mine)
+    assert Programs(path_of_folders("/bin"), (str(ws),)).find(str(mine)) == str(mine)
 
 
 def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
     program = write_program(ws)
-    result = Programs(on(ws), (str(ws),))
+    result = Programs(path_of_folders(ws), (str(ws),))
 
     with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
         result.need("git")
@@ -165,7 +173,7 @@ def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
 
 def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
+    result = Programs(path_of_folders(ws / "bin", good.parent, ws), (str(ws),))
 
     assert result.path.split(":")[0] == str(good.parent)
     assert str(ws) not in result.path
@@ -252,7 +260,7 @@ def test_a_known_workspace_is_excluded_from_later_program_searches(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     write_program(ws / ".venv/bin", "less")
-    environ = on(ws / ".venv/bin")
+    environ = path_of_folders(ws / ".venv/bin")
 
     Programs(environ, (str(ws),))
 

@@ -24,7 +24,7 @@ from refold.testing.wire_answers import SSE, WireName, answer
 from refold.testing.wire_server import Answer
 from tests.cli.running import command, script
 from tests.engine.house import converse_once, world
-from tests.provider.wires import asking
+from tests.provider.wires import open_wire
 
 ELSEWHERE = {
     "encodings of older files": "tools/test_legacy_encodings.py::test_every_tool_keeps_encoding_byte",
@@ -62,7 +62,7 @@ def test_each_kind_of_report_has_a_test(kind: str) -> None:
 Call = tuple[str, dict[str, Any]]
 
 
-def ends(here: Path, *calls: Call) -> list[Ended]:
+def run_calls(here: Path, *calls: Call) -> list[Ended]:
     """What the calls of one turn give, without a question."""
     lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
     agent = Agent(provider=ScriptedProvider(*lines, "Done."), directory=here, mode="bypass")
@@ -117,7 +117,7 @@ def test_an_edit_keeps_byte_order_mark_line_ends_and_other_text(
 ) -> None:
     (tmp_path / "f").write_bytes(before)
 
-    outcomes = [end.outcome for end in ends(tmp_path, *calls)]
+    outcomes = [end.outcome for end in run_calls(tmp_path, *calls)]
 
     assert (outcomes, (tmp_path / "f").read_bytes()) == (["done"] * len(calls), after)
 
@@ -126,7 +126,7 @@ def test_utf_16_without_a_byte_order_mark_is_not_overwritten(tmp_path: Path) -> 
     content = "ab\r\n".encode("utf-16-le")
     (tmp_path / "f").write_bytes(content)
 
-    read, result = ends(tmp_path, *write("f", "x"))
+    read, result = run_calls(tmp_path, *write("f", "x"))
 
     assert (read.outcome, result.outcome) == ("failed", "failed")
     assert "binary data" in read.text
@@ -148,7 +148,7 @@ def test_a_file_with_any_name_can_be_read_by_its_listed_name(
             "e\u0301.txt".encode(): "e\u0301.txt"}  # fmt: skip
     edits = [call for name in used.values() for call in edit(name, "needle", "pin")]
 
-    result, *changed = ends(
+    result, *changed = run_calls(
         tmp_path, ("grep", {"pattern": "needle", "files_only": True}), *edits
     )
 
@@ -163,7 +163,7 @@ def test_a_file_with_any_name_can_be_read_by_its_listed_name(
 def test_a_file_url_as_path_creates_no_folder(tmp_path: Path) -> None:
     write_there = ("write_file", {"path": f"file://{tmp_path}/b.txt", "content": "x\n"})
 
-    (end,) = ends(tmp_path, write_there)
+    (end,) = run_calls(tmp_path, write_there)
 
     assert {path.name for path in tmp_path.iterdir()} <= {"b.txt"}
     assert (end.outcome == "done") == (tmp_path / "b.txt").exists()
@@ -184,7 +184,7 @@ def test_an_edited_notebook_stays_valid_and_a_broken_notebook_is_text(
     (tmp_path / "n.ipynb").write_text(json.dumps(book, indent=1) + "\n")
     (tmp_path / "broken.ipynb").write_text("{not json")
 
-    _, changed, broken = ends(
+    _, changed, broken = run_calls(
         tmp_path,
         ("read_file", {"path": "n.ipynb"}),
         ("notebook_edit", {"path": "n.ipynb", "cell": 2, "source": "# New"}),
@@ -202,7 +202,7 @@ def test_links_are_searched_once_and_edits_change_their_target(tmp_path: Path) -
     (tmp_path / "gone.txt").symlink_to("nothing")
     (tmp_path / "itself").symlink_to(".")
 
-    result, outcome, *_ = ends(
+    result, outcome, *_ = run_calls(
         tmp_path, ("grep", {"pattern": "needle", "files_only": True}),
         ("read_file", {"path": "gone.txt"}), *edit("link.txt", "needle", "pin"),
     )  # fmt: skip
@@ -220,7 +220,7 @@ def test_a_program_that_reads_stdin_gets_end_of_file(tmp_path: Path) -> None:
     shell = ["cat <<'EOF'\n  $HOME `x`\nEOF", "echo a \\", "echo 'open"]
     commands = [("bash", {"command": text, "timeout": 20}) for text in (*waiting, *shell)]
 
-    result = ends(tmp_path, *commands)
+    result = run_calls(tmp_path, *commands)
 
     assert not any("20 s" in end.text for end in result)
     here, line, quote = (end.text for end in result[-3:])
@@ -230,7 +230,7 @@ def test_a_program_that_reads_stdin_gets_end_of_file(tmp_path: Path) -> None:
 def test_a_call_of_an_unknown_tool_fails_with_a_list_of_tools(
     tmp_path: Path,
 ) -> None:
-    result = ends(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
+    result = run_calls(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
 
     assert [end.outcome for end in result] == ["failed"] * 3
     assert all("The tools are: " in end.text for end in result)
@@ -241,10 +241,10 @@ def test_a_call_of_an_unknown_tool_fails_with_a_list_of_tools(
 Chunk = dict[str, Any]
 
 
-def piece(name: str = "", arguments: str | None = "", **more: object) -> Chunk:
+def piece(name: str = "", arguments: str | None = "", **fields: object) -> Chunk:
     """A piece of a call of book."""
     function = {"arguments": arguments} | ({"name": name} if name else {})
-    return {"function": function, **more}
+    return {"function": function, **fields}
 
 
 def taxi(what: str) -> str:
@@ -269,7 +269,7 @@ def list_orders(
     orders: list[str] = []
 
     async def use_session() -> list[Any]:
-        async with asking(wire, *answers, answer(wire, Reply("Done."))) as (
+        async with open_wire(wire, *answers, answer(wire, Reply("Done."))) as (
             provider,
             server,
         ):
@@ -338,7 +338,7 @@ def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
     )
 
     async def use_session() -> str:
-        async with asking("openai-chat", Answer(halves, headers=SSE, then="hang")) as (
+        async with open_wire("openai-chat", Answer(halves, headers=SSE, then="hang")) as (
             provider,
             _,
         ):

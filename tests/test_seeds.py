@@ -45,10 +45,10 @@ from refold.values.usage import Spent, Usage
 from refold.views.number_format import turn_line
 from refold.views.styled import plain_text
 from tests.mcp import fake_server
-from tests.provider.command.fakes import shell
+from tests.provider.command.fakes import write_shell_program
 from tests.provider.list_server import list_server
 from tests.seeds_library import NAMES, NOT_HERE, USES, Use
-from tests.server.serving import read_until, server
+from tests.server.serving import open_server, read_until
 from tests.terminal.at_home import TerminalDriver
 
 DATA = Path(__file__).with_name("seeds_data")
@@ -91,13 +91,15 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (top / "work/agents/coding.md").write_text("You write code.\n")
     (top / "work/skills/git.md").write_text("Commit often.\n")
     answer = {"type": "result", "is_error": False, "result": "From Claude Code."}
-    shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(json.dumps(answer))}", "claude")
+    write_shell_program(
+        top / "bin", f"cat >/dev/null; echo {shlex.quote(json.dumps(answer))}", "claude"
+    )
     data = {"type": "message", "role": "assistant", "content": "From the Gemini CLI."}
     text = "\n".join(map(json.dumps, (data, {"type": "result", "status": "success"})))
-    shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(text)}", "gemini")
-    shell(top / "bin", 'cat >/dev/null; echo "From ollama run $2."', "ollama")
-    shell(top / "bin", f'exec {sys.executable} "$@"', "python3")
-    shell(top / "bin", f'exec {sys.executable} -m refold "$@"', "openagent")
+    write_shell_program(top / "bin", f"cat >/dev/null; echo {shlex.quote(text)}", "gemini")
+    write_shell_program(top / "bin", 'cat >/dev/null; echo "From ollama run $2."', "ollama")
+    write_shell_program(top / "bin", f'exec {sys.executable} "$@"', "python3")
+    write_shell_program(top / "bin", f'exec {sys.executable} -m refold "$@"', "openagent")
     agents = json.loads((DATA / "agent_loop_agents.json").read_text())
     agents["agents"] |= MORE_AGENTS
     (top / "work/.refold").mkdir()
@@ -294,7 +296,9 @@ def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None
     typed = [line.removeprefix("You: ") for line in example.splitlines() if "You: " in line]
     result = next(line for line in example.splitlines() if line.startswith("Assistant: "))
     (tmp_path / "bin").mkdir()
-    shell(tmp_path / "bin", f"cat >/dev/null; echo {shlex.quote(CLAUDE_SAYS)}", "claude")
+    write_shell_program(
+        tmp_path / "bin", f"cat >/dev/null; echo {shlex.quote(CLAUDE_SAYS)}", "claude"
+    )
     facts = str(DATA / "agent_loop_facts.pl")
     out = tmp_path / "out"
     assert main(["spec", "generate", "coro", "--agents", facts, "--out", str(out)]) == 0
@@ -389,7 +393,7 @@ def test_the_backends_of_the_text_call_programs_like_refold_does(
 ) -> None:
     """coro is a fake program, which prints what it was called with; refold calls it alike."""
     (tmp_path / "bin").mkdir()
-    shell(tmp_path / "bin", 'cat >/dev/null; printf "%s|" "$@"', "coro")
+    write_shell_program(tmp_path / "bin", 'cat >/dev/null; printf "%s|" "$@"', "coro")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
     class Coro(components["CoroBackend"]):  # type: ignore[misc]
@@ -437,7 +441,7 @@ AGENT0_EVENTS = {
 
 
 @pytest.fixture
-def nothing() -> Iterator[TextIO]:
+def empty_input() -> Iterator[TextIO]:
     """An input that has ended."""
     with open(os.devnull) as stream:
         yield stream
@@ -445,7 +449,7 @@ def nothing() -> Iterator[TextIO]:
 
 def test_agent0_context_templates_and_skills_are_read_from_their_original_paths(
     tmp_path: Path, home: Path, capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
+    monkeypatch: pytest.MonkeyPatch, empty_input: TextIO,
 ) -> None:  # fmt: skip
     """The model is scripted; the template is called as `/test --watch`."""
     files = {
@@ -461,7 +465,7 @@ def test_agent0_context_templates_and_skills_are_read_from_their_original_paths(
     (tmp_path / "s").write_text('{"text": "Green."}\n')
     place = ["-p", "-C", str(tmp_path), "--trust", "--script", str(tmp_path / "s")]
 
-    monkeypatch.setattr("sys.stdin", nothing)
+    monkeypatch.setattr("sys.stdin", empty_input)
     texts = list[str]()
     for typed in ("/test --watch", "/greet Ann"):
         assert (
@@ -478,7 +482,7 @@ def test_agent0_context_templates_and_skills_are_read_from_their_original_paths(
 
 def test_each_event_of_the_agent0_loop_has_a_stream_document(
     tmp_path: Path, capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
+    monkeypatch: pytest.MonkeyPatch, empty_input: TextIO,
 ) -> None:  # fmt: skip
     """The queue is the stream of documents; what the loop calls `conversation` is the snapshot."""
     names = re.findall(r":type :(\w+)", (DATA / "agent0_events.edn").read_text())
@@ -489,7 +493,7 @@ def test_each_event_of_the_agent0_loop_has_a_stream_document(
     (tmp_path / "s").write_text("".join(json.dumps(line) + "\n" for line in lines))
     place = ["-p", "-C", str(tmp_path), "--yolo", "--output-format", "stream-json"]
 
-    monkeypatch.setattr("sys.stdin", nothing)
+    monkeypatch.setattr("sys.stdin", empty_input)
     main([*place, "--script", str(tmp_path / "s"), "Edit."])
     (tmp_path / "empty").write_text("")
     main([*place, "--script", str(tmp_path / "empty"), "Fail."])
@@ -606,7 +610,7 @@ async def test_the_openagent_browser_frames_are_accepted_as_orders(tmp_path: Pat
     waits = [("bash", '{"command": "sleep 60"}')]
     answers = ([write], "All done!", waits, waits, "X it is.")
     provider = ScriptedProvider(*answers)
-    async with server(tmp_path, provider=lambda: provider) as client:
+    async with open_server(tmp_path, provider=lambda: provider) as client:
         id_ = await client.begin(mode="bypass")
         async with client.follow(id_) as socket:
             await socket.send(message)
@@ -714,7 +718,9 @@ def test_a_stdio_server_of_the_mcp_servers_file_is_started_and_used(
     """A program of ours stands for `npx`, which would install a package; the second server is left out."""
     servers = json.loads((DATA / "openagent_mcp_servers.json").read_text())
     (tmp_path / "bin").mkdir()
-    shell(tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "server")
+    write_shell_program(
+        tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "server"
+    )
     # `npx` would install it.
     servers["filesystem"]["command"] = str(tmp_path / "bin" / "server")
     provider = ScriptedProvider(

@@ -92,7 +92,7 @@ def parse_import_times(text: str) -> set[str]:
     return {row.rsplit("|", 1)[1].strip() for row in rows[1:]}
 
 
-def on(listed: set[str], modules: set[str]) -> list[str]:
+def loaded_among(listed: set[str], modules: set[str]) -> list[str]:
     return sorted(
         m for m in modules if any(m == x or m.startswith(x + ".") for x in listed)
     )
@@ -101,7 +101,7 @@ def on(listed: set[str], modules: set[str]) -> list[str]:
 def test_printing_the_version_imports_no_heavy_module(tmp_path: Path) -> None:
     modules = list_loaded_modules(tmp_path, "--version")
 
-    assert on(FOR_A_VERSION, modules) == []
+    assert loaded_among(FOR_A_VERSION, modules) == []
 
 
 def test_a_scripted_answer_imports_no_terminal_or_network_module(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_scripted_answer_imports_no_terminal_or_network_module(tmp_path: Path)
         tmp_path, "-p", "hello", "--script", str(script), environ=UNTRIED
     )
 
-    assert on(FOR_A_TASK, modules) == []
+    assert loaded_among(FOR_A_TASK, modules) == []
 
 
 def test_a_text_answer_imports_no_module_for_unused_features(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_text_answer_imports_no_module_for_unused_features(tmp_path: Path) -> 
 
     ours = [name for name in modules if name.split(".")[0] == "refold"]
     assert "refold.provider.openai_chat" in modules
-    assert on(FOR_A_TASK | FOR_A_CALL, modules) == []
+    assert loaded_among(FOR_A_TASK | FOR_A_CALL, modules) == []
     assert len(ours) <= MOST
 
 
@@ -141,7 +141,7 @@ def test_completing_an_agent_name_imports_no_tools(tmp_path: Path) -> None:
     modules = list_loaded_modules(tmp_path, environ=tab)
 
     assert "refold.agents.registry" in modules
-    assert on(FOR_A_NAME, modules) == []
+    assert loaded_among(FOR_A_NAME, modules) == []
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_the_prompt_is_shown_before_model_modules_are_imported(tmp_path: Path) -
 
     modules = parse_import_times(path.read_text())
     assert "prompt_toolkit.application" in modules
-    assert on(FOR_A_PROMPT, modules) == []
+    assert loaded_among(FOR_A_PROMPT, modules) == []
 
 
 _ASKED = """

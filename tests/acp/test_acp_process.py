@@ -13,12 +13,12 @@ import pytest
 from acp.exceptions import RequestError
 
 from tests.acp.editor import editor
-from tests.cli.running import call, command, refold, script
+from tests.cli.running import call, command, script, start_refold
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
-def line(id_: int | None, method: str, **params: Any) -> bytes:
+def request_line(id_: int | None, method: str, **params: Any) -> bytes:
     message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
     return json.dumps({k: v for k, v in message.items() if v is not None}).encode() + b"\n"
 
@@ -33,12 +33,12 @@ def ask(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
 
 
 def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> None:
-    with refold("acp", stdin=subprocess.PIPE) as process:
+    with start_refold("acp", stdin=subprocess.PIPE) as process:
         broken = ask(process, b"{not json\n")
         result = ask(process, b"[1]\n")
-        unknown = ask(process, line(1, "no/such"))
-        wrong = ask(process, line(2, "session/new", cwd=7))
-        outcome = ask(process, line(3, "initialize", protocolVersion=1))
+        unknown = ask(process, request_line(1, "no/such"))
+        wrong = ask(process, request_line(2, "session/new", cwd=7))
+        outcome = ask(process, request_line(3, "initialize", protocolVersion=1))
 
     codes = [item["error"]["code"] for item in (broken, result, unknown, wrong)]
     assert codes == [-32700, -32600, -32601, -32602]
@@ -46,8 +46,8 @@ def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> N
 
 
 def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
-    with refold("acp", stdin=subprocess.PIPE) as process:
-        result = ask(process, line(1, "initialize", protocolVersion=1))
+    with start_refold("acp", stdin=subprocess.PIPE) as process:
+        result = ask(process, request_line(1, "initialize", protocolVersion=1))
         out, err = process.communicate(timeout=60)
 
     assert result["id"] == 1
@@ -60,10 +60,11 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     outcome = home / "sessions" / "kept"
     outcome.mkdir(parents=True)
     answers = script(project_directory.parent, {"text": "Hi."})
-    with refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
-        result = ask(process, line(1, "initialize", protocolVersion=1))
+    with start_refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
+        result = ask(process, request_line(1, "initialize", protocolVersion=1))
         made = ask(
-            process, line(2, "session/new", cwd=str(project_directory), mcpServers=[])
+            process,
+            request_line(2, "session/new", cwd=str(project_directory), mcpServers=[]),
         )
         id_ = made["result"]["sessionId"]
         asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
@@ -72,8 +73,8 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
         ]
         there = [path.parent.name for path in home.rglob("events.jsonl")]
         twice = [delete_session(process, n, id_) for n in (20, 21)]
-        listed = answer(process, 22, line(22, "session/list"))
-        wrong = answer(process, 23, line(23, "session/delete", session=id_))
+        listed = answer(process, 22, request_line(22, "session/list"))
+        wrong = answer(process, 23, request_line(23, "session/delete", session=id_))
 
     assert result["result"]["agentCapabilities"]["sessionCapabilities"]["delete"] == {}
     assert (others, there) == ([{}] * len(others), [id_])
@@ -85,7 +86,9 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
 
 
 def delete_session(process: "subprocess.Popen[bytes]", id_: int, session: str) -> Any:
-    return answer(process, id_, line(id_, "session/delete", sessionId=session))["result"]
+    return answer(process, id_, request_line(id_, "session/delete", sessionId=session))[
+        "result"
+    ]
 
 
 def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:

@@ -37,9 +37,11 @@ from tests.engine.worlds import world_with
 Call = tuple[str, str]
 
 
-def give(prompt: str, agent: str = "code", **more: object) -> Call:
+def task_call(prompt: str, agent: str = "code", **arguments: object) -> Call:
     """A call of `task`."""
-    return "task", msgspec.json.encode({"prompt": prompt, "agent": agent, **more}).decode()
+    return "task", msgspec.json.encode(
+        {"prompt": prompt, "agent": agent, **arguments}
+    ).decode()
 
 
 def tool_call(name: str, /, **arguments: object) -> Call:
@@ -213,7 +215,7 @@ class Tree:
         )  # fmt: skip
 
 
-async def turn(tree_: Tree, *text: str) -> Session:
+async def run_turn(tree_: Tree, *text: str) -> Session:
     session = await tree_.open_session()
     for word in text:
         await session.inbox.say(word)

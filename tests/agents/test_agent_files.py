@@ -45,7 +45,7 @@ def load_agents(directories: SkillDirectories, scope: SkillScope | None = None) 
     return registry(scope or directories.around(), lambda: KNOWN)
 
 
-def one(
+def load_agent(
     directories: SkillDirectories, fields: str, body: str = "Do it."
 ) -> tuple[Profile, tuple[str, ...]]:
     """The agent of a file with these fields, and the findings about it."""
@@ -57,7 +57,7 @@ def one(
     return replace(agents.find("mine"), where=""), texts
 
 
-def wrong(directories: SkillDirectories, fields: str) -> str:
+def rejection_reason(directories: SkillDirectories, fields: str) -> str:
     """Why an agent with these fields is ignored."""
     write(directories.project / ".refold/agents", "mine", fields)
     agents = load_agents(directories)
@@ -155,7 +155,7 @@ def test_an_agent_file_written_for_another_program_is_read(
 
 
 def test_every_field_of_an_agent_file_is_read(directories: SkillDirectories) -> None:
-    agent, texts = one(
+    agent, texts = load_agent(
         directories,
         "description: >\n  Folded\n  words.\n"
         "version: 3\nrole: judge\n"
@@ -188,9 +188,9 @@ def test_every_field_of_an_agent_file_is_read(directories: SkillDirectories) -> 
 def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
     directories: SkillDirectories,
 ) -> None:
-    assert one(directories, "")[0].tools == ("*",)
-    assert names_of_tools(one(directories, "tools: []")[0]) == set()
-    assert names_of_tools(one(directories, "tools:")[0]) == set()
+    assert load_agent(directories, "")[0].tools == ("*",)
+    assert names_of_tools(load_agent(directories, "tools: []")[0]) == set()
+    assert names_of_tools(load_agent(directories, "tools:")[0]) == set()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
 def test_a_model_alias_in_an_agent_file_selects_a_role(
     directories: SkillDirectories, line: str, role: str
 ) -> None:
-    agent, texts = one(directories, line)
+    agent, texts = load_agent(directories, line)
 
     assert (agent.role, texts) == (role, ())
 
@@ -212,7 +212,7 @@ def test_a_model_alias_in_an_agent_file_selects_a_role(
 def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(
     directories: SkillDirectories,
 ) -> None:
-    agent, texts = one(directories, "model: openai/gpt-9")
+    agent, texts = load_agent(directories, "model: openai/gpt-9")
 
     assert agent.role == "main"
     assert texts == (
@@ -222,7 +222,7 @@ def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(
 
 
 def test_a_read_only_agent_gets_only_read_only_tools(directories: SkillDirectories) -> None:
-    agent, _ = one(directories, "readonly: true\ntools: '*'")
+    agent, _ = load_agent(directories, "readonly: true\ntools: '*'")
 
     tools = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
 
@@ -233,16 +233,21 @@ def test_a_read_only_agent_gets_only_read_only_tools(directories: SkillDirectori
 
 
 def test_effects_in_an_agent_file_limit_the_agent(directories: SkillDirectories) -> None:
-    assert one(directories, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
-    assert one(directories, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
-    assert one(directories, "")[0].effects == ALL_EFFECTS
+    assert load_agent(directories, "effects: look, net")[0].effects == {
+        Effect.LOOK,
+        Effect.NET,
+    }
+    assert load_agent(directories, "effects: look, run\nreadonly: yes")[0].effects == {
+        Effect.LOOK
+    }
+    assert load_agent(directories, "")[0].effects == ALL_EFFECTS
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
 def test_an_agent_file_cannot_choose_a_more_permissive_mode(
     directories: SkillDirectories, mode: str
 ) -> None:
-    agent, (text,) = one(directories, f"permissionMode: {mode}")
+    agent, (text,) = load_agent(directories, f"permissionMode: {mode}")
 
     assert agent.mode == ""
     assert text.startswith(f": the mode {mode!r} is ignored: plan is the only one")
@@ -251,7 +256,7 @@ def test_an_agent_file_cannot_choose_a_more_permissive_mode(
 def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
     directories: SkillDirectories,
 ) -> None:
-    agent, texts = one(
+    agent, texts = load_agent(
         directories, "tools: Read, Bash(git log:*, git show:*), Agent(explore)"
     )
 
@@ -264,7 +269,7 @@ def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
 def test_disallowed_write_removes_every_tool_that_edits_files(
     directories: SkillDirectories,
 ) -> None:
-    agent, _ = one(directories, "disallowedTools: Write, Bash(rm *)")
+    agent, _ = load_agent(directories, "disallowedTools: Write, Bash(rm *)")
 
     assert not names_of_tools(agent) & {
         "write_file",
@@ -274,7 +279,7 @@ def test_disallowed_write_removes_every_tool_that_edits_files(
     }
     assert "bash" in names_of_tools(agent)
     assert agent.deny == ("Bash(rm *)",)
-    assert names_of_tools(one(directories, "without: apply_patch")[0]) >= {
+    assert names_of_tools(load_agent(directories, "without: apply_patch")[0]) >= {
         "write_file",
         "edit_file",
     }
@@ -283,7 +288,7 @@ def test_disallowed_write_removes_every_tool_that_edits_files(
 def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(
     directories: SkillDirectories,
 ) -> None:
-    agent, texts = one(
+    agent, texts = load_agent(
         directories,
         "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user",
     )
@@ -323,7 +328,7 @@ def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(
 def test_an_invalid_agent_definition_is_ignored_with_the_reason(
     directories: SkillDirectories, fields: str, why: str
 ) -> None:
-    assert wrong(directories, fields) == why
+    assert rejection_reason(directories, fields) == why
 
 
 @pytest.mark.parametrize(
@@ -480,13 +485,13 @@ def test_problem_in_an_agent_directory_names_the_file(
 def test_invisible_characters_in_an_agent_file_are_removed(
     directories: SkillDirectories,
 ) -> None:
-    agent, _ = one(directories, "description: Plain\u200b words.", "Do\u2067 it.")
+    agent, _ = load_agent(directories, "description: Plain\u200b words.", "Do\u2067 it.")
 
     assert (agent.description, agent.prompt) == ("Plain words.", "Do it.")
 
 
 def test_a_long_agent_description_is_truncated(directories: SkillDirectories) -> None:
-    agent, _ = one(directories, f"description: {'word ' * 400}")
+    agent, _ = load_agent(directories, f"description: {'word ' * 400}")
 
     assert len(agent.description) <= 600
     assert agent.description.endswith("word …")
@@ -500,7 +505,7 @@ def test_nested_yaml_aliases_are_refused_quickly(directories: SkillDirectories) 
             for n in "bcdefghijklmnopqrstuvwx"
         ),
     ]
-    text = wrong(directories, "\n".join((*lines, "tools: *x")))
+    text = rejection_reason(directories, "\n".join((*lines, "tools: *x")))
 
     assert text == "tools must be a list of words"
 

@@ -10,7 +10,7 @@ import pytest
 
 from refold.journal.events.kinds import Ended
 from refold.testing.providers import Line
-from tests.agents.families import AgentFamily, Call, events, give, tool_call
+from tests.agents.families import AgentFamily, Call, events, task_call, tool_call
 from tests.place.walled import needs_bubblewrap
 
 SECRET = "TOPSECRET"
@@ -54,7 +54,7 @@ def agent_family(root: Path, calls: Sequence[Call], below: int, **more: Any) -> 
     (root / "work" / "plain.txt").write_text("PLAIN, and no TOP", encoding="utf-8")
     work: list[Line] = [[call] for call in calls]
     scripts: dict[str, list[Line]] = {
-        name: [[give(f"task {n + 1}")], "Done."]
+        name: [[task_call(f"task {n + 1}")], "Done."]
         for n, name in enumerate(("", "task 1", "task 2")[:below])
     }
     scripts[f"task {below}" if below else ""] = [*work, "Done."]
@@ -102,7 +102,7 @@ def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Pa
     write(tmp_path, "code2", DENY)
     agent_family(tmp_path, (), 0)
     scripts: dict[str, Sequence[Line]] = {
-        "": [[give("task", "code2")], "Done."],
+        "": [[task_call("task", "code2")], "Done."],
         "task": [
             [tool_call("python", code=OPEN)],
             [tool_call("grep", pattern="TOP")],
@@ -124,7 +124,7 @@ def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
     agent_family(tmp_path, (), 0)
     code = f"```python\n{OPEN}\nprint(grep('TOP'))\n```"
     scripts: dict[str, Sequence[Line]] = {
-        "": [[give("task", "rlm")], "Done."],
+        "": [[task_call("task", "rlm")], "Done."],
         "task": [code, "```python\nFINAL(1)\n```"],
     }
     family = AgentFamily(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
@@ -158,7 +158,7 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
     read = tool_call("read_file", path=str(work / "secrets" / "k.txt"))
     search = tool_call("grep", pattern=SECRET, path=str(work))
     scripts: dict[str, Sequence[Line]] = {
-        "": [[give("task", worktree=True)], "Done."],
+        "": [[task_call("task", worktree=True)], "Done."],
         "task": [[read], [search], [tool_call("read_file", path="plain.txt")], "Done."],
     }
     family = AgentFamily(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})

@@ -48,11 +48,11 @@ async def plugged(path: str) -> Reply:
     return Reply(path)
 
 
-def of_effect(effect: Effect, name: str = "plugged") -> Tool:
+def make_tool(effect: Effect, name: str = "plugged") -> Tool:
     return replace(plugged, effect=effect, name=name)
 
 
-PLUGGED = tuple(of_effect(e, f"mcp__server__{e.value}") for e in Effect)
+PLUGGED = tuple(make_tool(e, f"mcp__server__{e.value}") for e in Effect)
 TOOLS = tuple({t.name: t for t in (*builtin(), finish, task, python, *PLUGGED)}.values())
 
 
@@ -188,7 +188,7 @@ def test_no_tool_pattern_gives_a_read_only_agent_a_tool_that_changes_or_runs(
 ) -> None:
     """Not even where a plug-in's tool has the name of one that looks."""
     wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
-    every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
+    every_tool = (*TOOLS, make_tool(Effect.CHANGE, "grep"), make_tool(Effect.RUN, "think"))
 
     tools = tools_of(wide, every_tool)
 

@@ -27,7 +27,7 @@ from refold.values.display import Note, Output, Shown
 from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
 from refold.views.notices import warnings
-from tests.agents.families import AgentFamily, events, give, tool_call
+from tests.agents.families import AgentFamily, events, task_call, tool_call
 
 FIRST = "background-1"
 UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
@@ -61,7 +61,7 @@ def test_a_single_run_waits_for_a_command_that_wakes_the_agent(
 
 
 @asynccontextmanager
-async def talking(
+async def open_session(
     directory: Path,
     *lines: Line,
     id_: str = "",
@@ -80,13 +80,13 @@ async def talking(
         yield session, provider
 
 
-async def there(file: Path, *, content: bool = False) -> None:
+async def wait_for_file(file: Path, *, content: bool = False) -> None:
     """Wait for a file that a command makes, or until something is in it."""
     while not file.exists() or (content and not file.read_bytes().endswith(b"\n")):
         await anyio.sleep(0.01)
 
 
-def running(pattern: str) -> list[str]:
+def running_commands(pattern: str) -> list[str]:
     completed_process = subprocess.run(
         ("pgrep", "-f", f"^{pattern}"), capture_output=True, text=True
     )
@@ -102,7 +102,7 @@ async def wait_for_end(session: Session, name: str = FIRST) -> BackgroundEnded:
         await session.wait_for_change(after=seq)
 
 
-async def until_read(session: Session, text: str) -> None:
+async def wait_until_read(session: Session, text: str) -> None:
     """Wait until refold has read this text from the first command; a file would be too early."""
     while text not in await session.reports.background_output(FIRST):
         await anyio.sleep(0.01)
@@ -121,7 +121,7 @@ def test_a_background_command_continues_after_its_turn(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"echo one; {UNTIL.format(file='go')} echo two"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
             running = [item.name for item in session.view.background.running]
             (tmp_path / "work/go").touch()
@@ -142,7 +142,7 @@ def test_output_of_a_command_with_network_counts_as_outside_text(
     async def test() -> None:
         start = call(START, command="echo a page", network=network)
         lines = (start, "It runs.", "Yes.", call(READ, name=FIRST), "So.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             after = list[bool]()
             await session.run("Start it.")
             end = await wait_for_end(session)
@@ -163,9 +163,9 @@ def test_output_that_the_user_has_viewed_still_reaches_the_model(
     async def test() -> None:
         command = f"echo one; echo two > said; {UNTIL.format(file='go')} echo three"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
-            await there(tmp_path / "work/said", content=True)
+            await wait_for_file(tmp_path / "work/said", content=True)
             while not (early := await session.reports.background_output(FIRST)):
                 await anyio.sleep(0.01)
             (tmp_path / "work/go").touch()
@@ -184,7 +184,7 @@ def test_output_that_the_user_has_viewed_still_reaches_the_model(
 def test_the_user_sees_the_last_lines_of_a_long_output(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"seq 1 9000; touch said; {UNTIL.format(file='go')}"
-        async with talking(tmp_path, call(START, command=command), "It runs.") as (
+        async with open_session(tmp_path, call(START, command=command), "It runs.") as (
             session,
             _,
         ):
@@ -207,7 +207,7 @@ def test_the_model_is_notified_of_an_exit_once_and_no_turn_starts(tmp_path: Path
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo oh; exit 3"
         lines = (call(START, command=command), "It runs.", "I see.", "Yes.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
             (tmp_path / "work/go").touch()
             await wait_for_end(session)
@@ -226,7 +226,7 @@ def test_an_exit_wakes_the_agent_if_it_requested_that(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo built"
         lines = (call(START, command=command, notify=True), "It runs.", "It is built.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Build it.")
             (tmp_path / "work/go").touch()
             await wait_for_end(session)
@@ -251,7 +251,7 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_keeps_running(
             "I wait.",
             "It is up.",
         )
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Tell me when it is up.")
             idle = session.has_work
             (tmp_path / "work/go").touch()
@@ -301,12 +301,12 @@ def test_each_read_returns_only_the_output_since_the_last_read(tmp_path: Path) -
             call(READ, name=FIRST, all=True),
             "So.",
         )
-        async with talking(tmp_path, *lines, *later) as (session, provider):
+        async with open_session(tmp_path, *lines, *later) as (session, provider):
             await session.run("Start it.")
-            await until_read(session, "one\n")
+            await wait_until_read(session, "one\n")
             await session.run("Look.")
             (tmp_path / "work/go").touch()
-            await until_read(session, "two\n")
+            await wait_until_read(session, "two\n")
             await session.run("Look again.")
 
             assert results(provider.heard[-1])[1:] == [
@@ -320,9 +320,12 @@ def test_the_user_sees_a_running_command_and_later_its_exit_code(tmp_path: Path)
     async def test() -> None:
         command = f"echo one; touch said; {UNTIL.format(file='go')} echo two; exit 3"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
-        async with talking(tmp_path, *lines, call(READ, name=FIRST), "So.") as (session, _):
+        async with open_session(tmp_path, *lines, call(READ, name=FIRST), "So.") as (
+            session,
+            _,
+        ):
             await session.run("Start it.")
-            await there(tmp_path / "work/said")
+            await wait_for_file(tmp_path / "work/said")
             await session.run("Look.")
             while_it_runs = (await list_shown_results(session))[-1], warnings(session.view)
             (tmp_path / "work/go").touch()
@@ -342,16 +345,16 @@ def test_background_stop_ends_all_processes_of_the_command(tmp_path: Path) -> No
     async def test() -> None:
         command = "setsid sleep 987 & sleep 986 & echo $! >pid; wait"
         lines = (call(START, command=command), "It runs.", call(STOP, name=FIRST), "Done.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
-            await there(tmp_path / "work/pid")
+            await wait_for_file(tmp_path / "work/pid")
             await session.run("Stop it.")
 
             assert results(provider.heard[-1])[-1] == f"{FIRST} is stopped."
             assert await wait_for_end(session) == BackgroundEnded(
                 FIRST, "stopped", None, "it was asked for", told=True
             )
-            assert running("sleep 98[67]") == []
+            assert running_commands("sleep 98[67]") == []
 
     anyio.run(test)
 
@@ -359,7 +362,7 @@ def test_background_stop_ends_all_processes_of_the_command(tmp_path: Path) -> No
 def test_the_model_is_notified_when_the_user_stops_a_command(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="sleep 985"), "It runs.", "I see.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
             await session.stop(FIRST)
             with pytest.raises(BadInput, match="no command is running in the background"):
@@ -377,7 +380,7 @@ def test_after_a_compaction_the_model_sees_the_running_commands(tmp_path: Path) 
     async def test() -> None:
         lines = (call(START, command="true"), call(START, command="sleep 981"), "They run.")
         later = ("A summary.", "Yes.")
-        async with talking(tmp_path, *lines, *later) as (session, provider):
+        async with open_session(tmp_path, *lines, *later) as (session, provider):
             await session.run("Start it.")
             await wait_for_end(session)
             await session.compact()
@@ -393,18 +396,18 @@ def test_after_a_compaction_the_model_sees_the_running_commands(tmp_path: Path) 
 def test_closing_a_session_stops_its_commands(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="echo so; touch said; exec sleep 984"), "It runs.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             await session.run("Start it.")
-            await there(tmp_path / "work/said")
+            await wait_for_file(tmp_path / "work/said")
             id_ = session.id
         lines = (call(READ, name=FIRST), call(READ), "I see.")
-        async with talking(tmp_path, *lines, id_=id_) as (session, provider):
+        async with open_session(tmp_path, *lines, id_=id_) as (session, provider):
             await session.run("And now?")
 
             how = "stopped: the session was closed"
             text = f"{FIRST}: {how}: echo so; touch said; exec sleep 984"
             assert results(provider.heard[-1])[1:] == [f"so\n({how})", text]
-            assert running("sleep 984") == []
+            assert running_commands("sleep 984") == []
 
     anyio.run(test)
 
@@ -417,7 +420,7 @@ def test_an_unknown_command_name_is_refused_with_the_existing_names(tmp_path: Pa
             call(STOP, name="no"),
             "So.",
         )
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Look.")
 
             texts = results(provider.heard[-1])
@@ -431,7 +434,7 @@ def test_an_unknown_command_name_is_refused_with_the_existing_names(tmp_path: Pa
 def test_at_most_sixteen_commands_run_in_the_background(tmp_path: Path) -> None:
     async def test() -> None:
         starts = [call(START, command="sleep 983")] * (MAX_RUNNING + 1)
-        async with talking(tmp_path, *starts, "So.") as (session, provider):
+        async with open_session(tmp_path, *starts, "So.") as (session, provider):
             await session.run("Start many.")
 
             names = ", ".join(f"background-{n + 1}" for n in range(MAX_RUNNING))
@@ -465,9 +468,9 @@ def test_a_background_web_server_is_used_by_three_turns_and_stopped(tmp_path: Pa
         )
         (tmp_path / "work").mkdir()
         (tmp_path / "work/a.txt").write_text("tea\n")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Serve.")
-            await there(tmp_path / "work/port", content=True)
+            await wait_for_file(tmp_path / "work/port", content=True)
             for _ in range(3):
                 await session.run("Fetch it.")
             port = (tmp_path / "work/port").read_text().strip()
@@ -492,7 +495,7 @@ def test_only_the_beginning_and_end_of_a_gigabyte_of_output_are_stored(
     async def test() -> None:
         command = "echo first; head -c 1G /dev/zero | tr '\\0' x; echo; echo last"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await session.run("Print.")
             end = await wait_for_end(session)
             await session.run("Look.")
@@ -515,7 +518,7 @@ def test_a_fork_bomb_is_stopped_by_the_process_limit(tmp_path: Path) -> None:
         more: dict[str, object] = {"limits.command_processes": 60}
         (tmp_path / "work").mkdir()
         (tmp_path / "work/bomb.sh").write_text("bomb() { bomb | bomb & }; bomb; sleep 60")
-        async with talking(tmp_path, *lines, settings=more) as (session, _):
+        async with open_session(tmp_path, *lines, settings=more) as (session, _):
             await session.run("Go.")
 
             assert await wait_for_end(session) == BackgroundEnded(
@@ -552,16 +555,19 @@ def test_no_background_process_survives_a_killed_refold(
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as refold:
         assert refold.stdout is not None
         id_ = refold.stdout.readline().strip()
-        anyio.run(there, tmp_path / "work/said")
-        while len(running("sleep 98.2")) < 3:  # its shells and what they start
+        anyio.run(wait_for_file, tmp_path / "work/said")
+        while len(running_commands("sleep 98.2")) < 3:  # its shells and what they start
             time.sleep(0.01)
         refold.kill()
 
     async def test() -> None:
-        async with talking(tmp_path, call(READ), "I see.", id_=id_) as (session, provider):
+        async with open_session(tmp_path, call(READ), "I see.", id_=id_) as (
+            session,
+            provider,
+        ):
             await session.run("What runs?")
             # The kernel, or the next start, is about to end it.
-            while running("sleep 98.2"):
+            while running_commands("sleep 98.2"):
                 await anyio.sleep(0.01)
 
             how = "it no longer runs: the session was left while it ran"
@@ -569,7 +575,7 @@ def test_no_background_process_survives_a_killed_refold(
             assert how in words(provider.heard[0])
 
     async def wait_until_gone() -> None:
-        while running("sleep 98.2"):
+        while running_commands("sleep 98.2"):
             await anyio.sleep(0.01)
 
     if profile == "workspace":
@@ -584,7 +590,7 @@ def test_plan_mode_stops_background_commands_that_may_write_and_no_others(
     async def test() -> None:
         start = call(START, command="sleep 98.3")
         lines = (start, "It runs.", [("enter_plan_mode", "{}")], "I plan.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             await session.run("Start it.")
             if enter == "person":
                 await session.set_mode("plan")
@@ -600,7 +606,10 @@ def test_plan_mode_stops_background_commands_that_may_write_and_no_others(
 def test_the_agent_is_woken_at_most_a_limited_number_of_times(tmp_path: Path) -> None:
     async def test() -> None:
         watching = (call("monitor", command="echo ready", until="nothing"), "I wait.")
-        async with talking(tmp_path, *watching * (2 * MAX_WAKES)) as (session, provider):
+        async with open_session(tmp_path, *watching * (2 * MAX_WAKES)) as (
+            session,
+            provider,
+        ):
             await session.run("Watch it.")
             while len(session.view.background.commands) <= MAX_WAKES or session.has_work:
                 await wait_for_end(session, session.view.background.commands[-1].name)
@@ -624,7 +633,7 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
         wait = tool_call("bash", command="sleep 30")
         family = AgentFamily(
             tmp_path,
-            {"Go": [[give("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},
+            {"Go": [[task_call("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},
             mode="bypass",
         )
 
@@ -634,10 +643,10 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
         async with family.session() as session:
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run, "Go.")
-                while not running("sleep 98.4"):
+                while not running_commands("sleep 98.4"):
                     await anyio.sleep(0.01)
                 await session.set_mode("plan")
-                while running("sleep 98.4") or not ends():
+                while running_commands("sleep 98.4") or not ends():
                     await anyio.sleep(0.01)
                 await session.cancel()
             (end,) = ends()

@@ -17,25 +17,25 @@ from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import walk
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
-from tests.agents.families import Tree, give, tool_call, turn
+from tests.agents.families import Tree, run_turn, task_call, tool_call
 
 SYNC = {
-    "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
+    "Go": [[task_call("Work", "worker"), task_call("Also", "worker")], "Done."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
     "Also": ["Yes."],
 }
 DEEP = {
-    "Go": [[give("Middle", "worker")], "Done."],
-    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Go": [[task_call("Middle", "worker")], "Done."],
+    "Middle": [[task_call("Work", "worker")], "Passed on."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 BESIDE = {
-    "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
+    "Go": [[task_call("Work", "worker", background=True)], "I wait.", "Done."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 
 
-async def go_on(tree: Tree) -> Session:
+async def resume_session(tree: Tree) -> Session:
     session = await tree.open_session()
     if (
         not session.view.conversation.user_messages
@@ -52,14 +52,14 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
     scripts: Any, step: int
 ) -> None:
     whole = Tree(ScriptedConversations(scripts))
-    first = anyio.run(turn, whole, "Go.")
+    first = anyio.run(run_turn, whole, "Go.")
     assert first.view.turn.answer == "Done."
     for cut in range(step, len(whole.log), step):
         cast = ScriptedConversations(scripts)
         tree = whole.after(cut, cast)
         result = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
 
-        session = anyio.run(go_on, tree)
+        session = anyio.run(resume_session, tree)
 
         at = f"cut at {cut}: {whole.log[cut - 1]}"
         assert session.view.turn.answer == "Done.", at
@@ -79,12 +79,12 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
 
 def test_a_parent_that_missed_the_end_of_a_subagent_reads_it_from_its_journal() -> None:
     whole = Tree(ScriptedConversations(DEEP))
-    anyio.run(turn, whole, "Go.")
+    anyio.run(run_turn, whole, "Go.")
     last = max(n for n, (who, _) in enumerate(whole.log) if who == "root/child-1")
     cast = ScriptedConversations(DEEP)
     tree = whole.after(last + 1, cast)
 
-    session = anyio.run(go_on, tree)
+    session = anyio.run(resume_session, tree)
 
     assert cast.asked == {"Go": 1}
     (end,) = tree.events("root", ChildEnded)
@@ -99,7 +99,7 @@ def test_after_a_crash_the_subagents_of_a_stopped_turn_are_not_resumed() -> None
         session = await tree.open_session()
         await session.inbox.interrupt("enough")
 
-    anyio.run(turn, whole, "Go.")
+    anyio.run(run_turn, whole, "Go.")
     work = next(
         n
         for n, (who, kind) in enumerate(whole.log)
@@ -109,7 +109,7 @@ def test_after_a_crash_the_subagents_of_a_stopped_turn_are_not_resumed() -> None
     tree = whole.after(work + 1, cast)
     anyio.run(stop, tree)
     again = tree.after(len(tree.log), cast)
-    session = anyio.run(go_on, again)
+    session = anyio.run(resume_session, again)
 
     assert session.view.turn.outcome == "interrupted"
     assert session.view.children.running == ()
@@ -120,12 +120,12 @@ def test_after_a_crash_the_subagents_of_a_stopped_turn_are_not_resumed() -> None
 
 def test_a_subagent_whose_agent_no_longer_exists_fails() -> None:
     whole = Tree(ScriptedConversations(DEEP))
-    anyio.run(turn, whole, "Go.")
+    anyio.run(run_turn, whole, "Go.")
     born = next(n for n, (_, kind) in enumerate(whole.log) if kind == "ChildBorn")
     tree = whole.after(born + 1, ScriptedConversations(DEEP))
     tree.profiles = {}
 
-    session = anyio.run(go_on, tree)
+    session = anyio.run(resume_session, tree)
 
     (end,) = tree.events("root", ChildEnded)
     assert (end.status, session.view.turn.answer) == ("failed", "Done.")

@@ -14,13 +14,13 @@ from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
-from tests.agents.families import TOOLS, WORKER, Tree, give, tool_call, turn
+from tests.agents.families import TOOLS, WORKER, Tree, run_turn, task_call, tool_call
 
 BOOK = tool_call("book", what="taxi")
-ONE = {"Go": [[give("Work", "worker")], "Done."], "Work": [[BOOK], "Booked."]}
+ONE = {"Go": [[task_call("Work", "worker")], "Done."], "Work": [[BOOK], "Booked."]}
 TWO = {
-    "Go": [[give("Middle", "worker")], "Done."],
-    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Go": [[task_call("Middle", "worker")], "Done."],
+    "Middle": [[task_call("Work", "worker")], "Passed on."],
     "Work": [[BOOK], "Booked."],
 }
 ASKS: dict[str, Any] = {"rules": (parse("book", "ask"),)}
@@ -33,7 +33,7 @@ async def run_to_question(tree: Tree) -> Session:
     return session
 
 
-async def until_asked(session: Session) -> str:
+async def wait_for_question(session: Session) -> str:
     with anyio.fail_after(60):
         while not session.view.children.asks:
             await session.record.wait_for_event(after=session.view.seq)
@@ -57,7 +57,7 @@ def test_a_question_names_its_subagent_and_the_answer_is_applied(
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
             assert (request.who, id_) == (who, f"{where}/call-0")
@@ -81,7 +81,7 @@ def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> No
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             await session.inbox.answer(id_, allowed=False, reason="too dear")
 
     anyio.run(main)
@@ -93,7 +93,7 @@ def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> No
 
 def test_a_grant_applies_to_the_whole_tree_at_once() -> None:
     scripts = {
-        "Go": [[give("Work", "worker")], [BOOK], "Done."],
+        "Go": [[task_call("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [tool_call("book", what="bus")], "Booked."],
     }
     tree = Tree(ScriptedConversations(scripts), **ASKS | {"rules": ()})
@@ -102,7 +102,7 @@ def test_a_grant_applies_to_the_whole_tree_at_once() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             await session.inbox.answer(id_, allowed=True, grants=("book",))
         return session
 
@@ -122,7 +122,7 @@ def test_stopping_a_subagent_withdraws_its_question() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             await session.inbox.stop_child("child-1", "not that one")
             with anyio.fail_after(60):
                 while session.view.children.asks:
@@ -143,7 +143,7 @@ def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: A
         session = await run_to_question(before)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            await until_asked(session)
+            await wait_for_question(session)
             group.cancel_scope.cancel()
 
     async def answer(tree: Tree) -> Session:
@@ -151,7 +151,7 @@ def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: A
         assert len(requests(session.view)) == 1
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             await session.inbox.answer(id_, allowed=True)
         return session
 
@@ -178,7 +178,7 @@ def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
             if allowed is not None:
-                id_ = await until_asked(session)
+                id_ = await wait_for_question(session)
                 await session.inbox.answer(id_, allowed=allowed)
         return session
 
@@ -199,7 +199,7 @@ def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any
 def test_a_session_without_a_user_asks_no_question_of_a_subagent() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS, attended=False)
 
-    session = anyio.run(turn, tree, "Go.")
+    session = anyio.run(run_turn, tree, "Go.")
 
     assert tree.orders == []
     assert session.view.children.asks == ()
@@ -215,7 +215,7 @@ def test_an_ask_rule_of_a_subagent_asks_even_if_its_parent_is_allowed() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             await session.inbox.answer(id_, allowed=True)
         return session
 
@@ -229,7 +229,7 @@ def test_call_denied_to_a_parent_is_denied_to_its_child() -> None:
     tree = Tree(ScriptedConversations(ONE), rules=(parse("book", "deny"),))
     tree.profiles = {"worker": WORKER}
 
-    session = anyio.run(turn, tree, "Go.")
+    session = anyio.run(run_turn, tree, "Go.")
 
     assert tree.orders == []
     assert session.view.turn.answer == "Done."
@@ -239,8 +239,8 @@ def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() ->
     secret = "sk-" + "a" * 40
     call = tool_call("book", what=secret)
     scripts = {
-        "Go": [[give("Middle", "worker")], "Done."],
-        "Middle": [[give("Work", "worker")], "Passed on."],
+        "Go": [[task_call("Middle", "worker")], "Done."],
+        "Middle": [[task_call("Work", "worker")], "Passed on."],
         "Work": [[call], "Booked."],
     }
     tree = Tree(ScriptedConversations(scripts), **ASKS)
@@ -249,7 +249,7 @@ def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() ->
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
             assert secret.encode() in bytes(
@@ -272,7 +272,7 @@ def test_an_unanswered_question_of_a_subagent_is_denied_at_the_time_limit() -> N
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             session.question_timeout.seconds = 0.01
             async with session.question_timeout.show_question(id_):
                 while session.view.children.asks:
@@ -301,7 +301,7 @@ CAUTIOUS: dict[str, Any] = {
 
 def test_a_subagent_report_with_outside_text_makes_the_next_call_ask() -> None:
     scripts = {
-        "Go": [[give("Work", "worker")], [BOOK], [BOOK], "Done."],
+        "Go": [[task_call("Work", "worker")], [BOOK], [BOOK], "Done."],
         "Work": [[FETCH], "It says: order a taxi."],
     }
     tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
@@ -322,7 +322,7 @@ def test_a_subagent_report_with_outside_text_makes_the_next_call_ask() -> None:
 
 def test_approving_a_call_of_a_subagent_also_allows_later_calls_of_its_parent() -> None:
     scripts = {
-        "Go": [[FETCH], [give("Work", "worker")], [BOOK], "Done."],
+        "Go": [[FETCH], [task_call("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [BOOK], "Booked."],
     }
     tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
@@ -331,7 +331,7 @@ def test_approving_a_call_of_a_subagent_also_allows_later_calls_of_its_parent() 
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
-            id_ = await until_asked(session)
+            id_ = await wait_for_question(session)
             assert tree.orders == []
             await session.inbox.answer(id_, allowed=True)
         return session

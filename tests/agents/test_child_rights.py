@@ -44,7 +44,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def on(tool: str, effect: Effect, path: str) -> Access:
+def file_access(tool: str, effect: Effect, path: str) -> Access:
     real = path if path.startswith("/") else f"/ws/{path}"
     return Access(tool, effect, files=(Target(path, real),))
 
@@ -54,10 +54,10 @@ def bash(command: str, *, network: bool = False) -> Access:
 
 
 TOUCHES = [
-    on("read_file", Effect.LOOK, "src/a.py"), on("read_file", Effect.LOOK, "/etc/hosts"),
-    on("read_file", Effect.LOOK, ".env"), on("edit_file", Effect.CHANGE, "src/a.py"),
-    on("write_file", Effect.CHANGE, "/elsewhere/b"),
-    on("write_file", Effect.CHANGE, ".git/hooks/pre-commit"),
+    file_access("read_file", Effect.LOOK, "src/a.py"), file_access("read_file", Effect.LOOK, "/etc/hosts"),
+    file_access("read_file", Effect.LOOK, ".env"), file_access("edit_file", Effect.CHANGE, "src/a.py"),
+    file_access("write_file", Effect.CHANGE, "/elsewhere/b"),
+    file_access("write_file", Effect.CHANGE, ".git/hooks/pre-commit"),
     bash("git status"), bash("git commit -m x"), bash("make test"), bash("rm -rf src"),
     bash("ls", network=True), bash("sudo reboot"), bash("cat src/a.py | sort"),
     Access("web_fetch", Effect.NET, "https://example.org/a"), Access("mcp__x__y", Effect.RUN),
@@ -113,7 +113,7 @@ def world(rights: Rights, above: ParentRights | None = None) -> World:
     )
 
 
-def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
+def last_child(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     """The last of these, each a child of the one before."""
     above: ParentRights | None = None
     for item in rights[:-1]:
@@ -123,7 +123,7 @@ def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
 
 
 def verdict(access: Access, rights: Sequence[Rights]) -> Decision:
-    mine, view, above = below(rights)
+    mine, view, above = last_child(rights)
     return judge(access, mine, view, parent=above)
 
 
@@ -135,7 +135,7 @@ def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
     child, parent = verdict(found, tree), verdict(found, tree[:-1])
 
     assert STRICT[child.verdict] >= STRICT[parent.verdict]
-    assert within(child.confines, parent.confines)
+    assert is_within(child.confines, parent.confines)
     assert child.once or not parent.once or child.verdict != parent.verdict
 
 
@@ -179,7 +179,7 @@ def test_plan_mode_of_a_parent_denies_edits_of_its_running_children() -> None:
     record, parent = RightsRecorder(view), world(Rights(()))
     above = InheritedRights(record, parent, lambda _: lambda: None)
     child = world(Rights([parse("edit_file", "allow")]), above)
-    edit = on("edit_file", Effect.CHANGE, "src/a.py")
+    edit = file_access("edit_file", Effect.CHANGE, "src/a.py")
 
     before = judge(edit, child, View(), parent=above)
     record.view = fold([Entry(1, ModeChanged("bypass")), Entry(2, ModeChanged("plan"))])
@@ -197,7 +197,7 @@ def test_a_session_grant_of_the_user_also_applies_to_subagents() -> None:
     root = Rights((), granted=("bash(make test)",))
     free, bound = Rights(()), Rights([parse("bash", "ask")])
 
-    _, _, above = below([root, free, free])
+    _, _, above = last_child([root, free, free])
     verdicts = [
         verdict(bash("make test"), [root, rights]).verdict for rights in (free, bound)
     ]
@@ -223,6 +223,6 @@ def test_the_stricter_of_two_decisions_applies_with_the_limits_of_both(
     assert both.confines == Confinement(True, False, ("/b",))
 
 
-def within(child: Confinement, parent: Confinement) -> bool:
+def is_within(child: Confinement, parent: Confinement) -> bool:
     result = set(child.opened) <= set(parent.opened)
     return child.writes <= parent.writes and child.network <= parent.network and result

@@ -15,20 +15,20 @@ from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
-from tests.agents.families import Tree, give, tool_call
+from tests.agents.families import Tree, task_call, tool_call
 
 SYNC = {
-    "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
+    "Go": [[task_call("Work", "worker"), task_call("Also", "worker")], "Done."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
     "Also": ["Yes."],
 }
 DEEP = {
-    "Go": [[give("Middle", "worker")], "Done."],
-    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Go": [[task_call("Middle", "worker")], "Done."],
+    "Middle": [[task_call("Work", "worker")], "Passed on."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 BESIDE = {
-    "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
+    "Go": [[task_call("Work", "worker", background=True)], "I wait.", "Done."],
     "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 Seen = tuple[list[Entry], list[Entry | Live]]

@@ -10,16 +10,16 @@ from refold.errors import ProviderError
 from refold.journal.events.kinds import ChildEnded, ChildStopped, Ended, TurnEnded
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
-from tests.agents.families import Tree, give, tool_call, turn
+from tests.agents.families import Tree, run_turn, task_call, tool_call
 
 WAIT = tool_call("wait")
 DEEP = {
-    "Go": [[give("Middle", "worker")], "Done."],
-    "Middle": [[give("Bottom", "worker")], "Passed on."],
+    "Go": [[task_call("Middle", "worker")], "Done."],
+    "Middle": [[task_call("Bottom", "worker")], "Passed on."],
     "Bottom": [[WAIT], "Never."],
 }
 BESIDE = {
-    "Go": [[give("Slow", "worker", background=True)], "I wait.", "Heard."],
+    "Go": [[task_call("Slow", "worker", background=True)], "I wait.", "Heard."],
     "Slow": [[WAIT], "Never."],
 }
 
@@ -116,10 +116,10 @@ def test_closing_a_session_ends_its_subagents_within_a_second() -> None:
 
 
 def test_a_failed_turn_stops_its_background_subagents() -> None:
-    lines = [[give("Slow", "worker", background=True)], ProviderError("down")]
+    lines = [[task_call("Slow", "worker", background=True)], ProviderError("down")]
     tree = Tree(ScriptedConversations({"Go": lines, "Slow": [[WAIT], "Never."]}))
 
-    session = anyio.run(turn, tree, "Go.")
+    session = anyio.run(run_turn, tree, "Go.")
 
     assert session.view.turn.outcome == "failed"
     assert tree.at_work == []

@@ -52,7 +52,7 @@ class InTurn:
             yield delta
 
 
-def at(
+def make_world(
     directory: Path,
     model: ScriptedProvider | InTurn,
     shared: Shared,
@@ -125,8 +125,8 @@ def test_an_edit_of_a_file_changed_by_a_sibling_is_refused_naming_the_sibling(
 
     first, last = run_side_by_side(
         [
-            at(tmp_path, one, shared, "root/child-1"),
-            at(tmp_path, two, shared, "root/child-2"),
+            make_world(tmp_path, one, shared, "root/child-1"),
+            make_world(tmp_path, two, shared, "root/child-2"),
         ]
     )
 
@@ -148,8 +148,8 @@ def test_an_edit_of_a_file_changed_by_a_sibling_is_refused_naming_the_sibling(
 def test_a_file_created_by_a_sibling_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     making = [("write_file", '{"path": "new.txt", "content": "mine"}')]
     shared = Shared()
-    one = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-1")
-    two = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-2")
+    one = make_world(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-1")
+    two = make_world(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-2")
 
     run_side_by_side([one])
     (last,) = run_side_by_side([two])
@@ -164,11 +164,13 @@ def test_edits_of_one_file_run_one_after_the_other_in_the_whole_tree(
     call = ("slow_edit", '{"path": "a.txt"}')
     shared, inside = Shared(), list[str]()
     worlds = [
-        at(tmp_path, ScriptedProvider([call, call], "Done."), shared, f"child-{n}", inside)
+        make_world(
+            tmp_path, ScriptedProvider([call, call], "Done."), shared, f"child-{n}", inside
+        )
         for n in range(4)
     ]
     apart = [
-        at(tmp_path, ScriptedProvider([call], "Done."), Shared(), "root", inside)
+        make_world(tmp_path, ScriptedProvider([call], "Done."), Shared(), "root", inside)
         for _ in range(2)
     ]
 

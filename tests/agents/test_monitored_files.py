@@ -25,7 +25,7 @@ TAIL = "tail -n 0 -F -- {name} 2>/dev/null"
 
 
 @asynccontextmanager
-async def watching(
+async def run_monitor(
     workspace: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
     deny: Sequence[str] = (), put: list[Question] | None = None,
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
@@ -48,7 +48,7 @@ async def watching(
         yield session, provider
 
 
-async def woken(session: Session, provider: ScriptedProvider) -> str:
+async def wait_for_wake(session: Session, provider: ScriptedProvider) -> str:
     """The message that wakes the agent."""
     while not session.has_work:
         await session.wait_for_change(after=session.view.seq)
@@ -99,27 +99,29 @@ def test_a_new_line_of_a_monitored_file_wakes_the_agent(
         log = tmp_path / "app.log"
         if before is not None:
             log.write_text(before)
-        async with watching(tmp_path, "app.log") as (session, provider):
+        async with run_monitor(tmp_path, "app.log") as (session, provider):
             assert not session.has_work
             running = session.view.background.running[0]
             assert running.started.command == TAIL.format(name="app.log")
-            until_tail_waits(log)
+            wait_for_tail(log)
             change(log)
 
             command = TAIL.format(name="app.log")
             text = f"{FIRST} ({command}) is still running. New output:\n{line}"
-            assert await woken(session, provider) == text
+            assert await wait_for_wake(session, provider) == text
 
     anyio.run(test)
 
 
-def until_tail_waits(log: Path) -> None:
+def wait_for_tail(log: Path) -> None:
     """Wait until `tail` has looked for that file, and sleeps."""
-    while not any(map(partial(waits_for, log), filter(str.isdecimal, os.listdir("/proc")))):
+    while not any(
+        map(partial(is_waiting_for, log), filter(str.isdecimal, os.listdir("/proc")))
+    ):
         time.sleep(0.01)
 
 
-def waits_for(log: Path, process: str) -> bool:
+def is_waiting_for(log: Path, process: str) -> bool:
     about = Path("/proc", process)
     try:
         tails = about.joinpath("comm").read_text() == "tail\n"
@@ -137,11 +139,11 @@ def waits_for(log: Path, process: str) -> bool:
 def test_monitor_reports_no_messages_of_tail(tmp_path: Path) -> None:
     async def test() -> None:
         log = tmp_path / "Error.log"
-        async with watching(tmp_path, "Error.log") as (session, provider):
-            until_tail_waits(log)
+        async with run_monitor(tmp_path, "Error.log") as (session, provider):
+            wait_for_tail(log)
             log.write_text("ready\n")
 
-            assert (await woken(session, provider)).endswith("New output:\nready")
+            assert (await wait_for_wake(session, provider)).endswith("New output:\nready")
 
     anyio.run(test)
 
@@ -167,7 +169,7 @@ def test_monitor_refuses_paths_that_are_not_readable_files(
         os.mkfifo(work / "pipe")
         for file in ("app.log", ".env", "../other.log"):
             (work / file).write_text("KEY=1\n")
-        async with watching(work, name, deny=deny) as (session, provider):
+        async with run_monitor(work, name, deny=deny) as (session, provider):
             assert session.view.background.commands == ()
             assert said in result(provider)
 
@@ -182,7 +184,10 @@ def test_no_permission_is_requested_for_a_path_that_cannot_be_monitored(
         (tmp_path / "app.log").touch()
         for file, number in (("folder", 0), ("app.log", 1)):
             put = list[Question]()
-            async with watching(tmp_path, file, mode="default", put=put) as (_, provider):
+            async with run_monitor(tmp_path, file, mode="default", put=put) as (
+                _,
+                provider,
+            ):
                 assert len(put) == number
         assert result(provider).startswith("Refused")
 

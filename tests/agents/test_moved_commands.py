@@ -24,9 +24,9 @@ from tests.agents.test_background_commands import (
     UNTIL,
     call,
     list_shown_results,
+    open_session,
     results,
-    running,
-    talking,
+    running_commands,
     wait_for_end,
     words,
 )
@@ -39,8 +39,8 @@ MOVED = (
 )
 
 
-def bash(command: str, **more: object) -> Sequence[tuple[str, str]]:
-    return [("bash", json.dumps({"command": command, **more}))]
+def bash(command: str, **arguments: object) -> Sequence[tuple[str, str]]:
+    return [("bash", json.dumps({"command": command, **arguments}))]
 
 
 async def move_to_background(
@@ -76,7 +76,7 @@ def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
             call(READ, name=FIRST, all=True),
             "So.",
         )
-        async with talking(tmp_path, *lines) as (session, provider):
+        async with open_session(tmp_path, *lines) as (session, provider):
             await move_to_background(session, "Run it.", "one\n")
             (started,) = [
                 e.event
@@ -110,7 +110,7 @@ def test_the_time_limit_of_a_call_does_not_apply_to_its_moved_command(
 ) -> None:
     async def test() -> None:
         lines = (bash("echo one; sleep 1.5; echo two", timeout=1), "I go on.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             await move_to_background(session, "Run it.", "one\n")
 
             assert await wait_for_end(session) == BackgroundEnded(
@@ -123,7 +123,9 @@ def test_the_time_limit_of_a_call_does_not_apply_to_its_moved_command(
 def test_background_stop_stops_a_moved_command(tmp_path: Path) -> None:
     async def test() -> None:
         command = "setsid sleep 97.1 & echo one; sleep 97.2"
-        async with talking(tmp_path, bash(command), call(STOP, name=FIRST), "Done.") as (
+        async with open_session(
+            tmp_path, bash(command), call(STOP, name=FIRST), "Done."
+        ) as (
             session,
             provider,
         ):
@@ -131,29 +133,29 @@ def test_background_stop_stops_a_moved_command(tmp_path: Path) -> None:
             await wait_for_end(session)
 
             assert results(provider.heard[-1])[-1] == f"{FIRST} is stopped."
-            assert running("sleep 97[.][12]") == []
+            assert running_commands("sleep 97[.][12]") == []
 
     anyio.run(test)
 
 
 def test_a_moved_command_ends_with_the_session(tmp_path: Path) -> None:
     async def test() -> None:
-        async with talking(tmp_path, bash("echo one; sleep 97.3"), "I go on.") as (
+        async with open_session(tmp_path, bash("echo one; sleep 97.3"), "I go on.") as (
             session,
             _,
         ):
             await move_to_background(session, "Run it.", "one\n")
-            before = running("sleep 97[.]3")
+            before = running_commands("sleep 97[.]3")
 
         assert len(before) == 1
-        assert running("sleep 97[.]3") == []
+        assert running_commands("sleep 97[.]3") == []
 
     anyio.run(test)
 
 
 def test_plan_mode_stops_a_moved_command_that_may_write(tmp_path: Path) -> None:
     async def test() -> None:
-        async with talking(tmp_path, bash("echo one; sleep 97.4"), "I go on.") as (
+        async with open_session(tmp_path, bash("echo one; sleep 97.4"), "I go on.") as (
             session,
             _,
         ):
@@ -169,7 +171,7 @@ def test_plan_mode_stops_a_moved_command_that_may_write(tmp_path: Path) -> None:
 def test_moving_a_call_that_runs_no_command_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (bash("echo one; sleep 97.5"), "I go on.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             with pytest.raises(
                 BadInput, match="no command of this session is running that"
             ):
@@ -194,7 +196,7 @@ def test_no_command_is_moved_while_sixteen_run_in_the_background(tmp_path: Path)
     async def test() -> None:
         starts = [call(START, command="sleep 97.6")] * MAX_RUNNING
         lines = (*starts, "They run.", bash("echo one; sleep 97.6"), "So.")
-        async with talking(tmp_path, *lines) as (session, _):
+        async with open_session(tmp_path, *lines) as (session, _):
             await session.run("Start many.")
             with pytest.raises(ExceptionGroup) as caught:
                 await move_to_background(session, "And one more.", "one\n")
@@ -231,13 +233,18 @@ def test_a_moved_command_does_not_outlive_a_killed_refold(
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as refold:
         assert refold.stdout is not None
         id_ = refold.stdout.readline().strip()
-        before = running("sleep 97[.]7")
+        before = running_commands("sleep 97[.]7")
         refold.kill()
 
     async def test() -> None:
-        async with talking(tmp_path, call(READ), "I see.", id_=id_) as (session, provider):
+        async with open_session(tmp_path, call(READ), "I see.", id_=id_) as (
+            session,
+            provider,
+        ):
             await session.run("What runs?")
-            while running("sleep 97[.]7"):  # the kernel, or this start, is about to end it
+            while running_commands(
+                "sleep 97[.]7"
+            ):  # the kernel, or this start, is about to end it
                 await anyio.sleep(0.01)
 
             how = "it no longer runs: the session was left while it ran"

@@ -38,7 +38,7 @@ from refold.tools.team import LEAD_NAME, TEAM_TOOLS
 from refold.tools.todo import task_claim, task_create, task_list, task_update
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.messages import Text, ToolResult
-from tests.agents.families import TOOLS, Call, Tree, tool_call, turn
+from tests.agents.families import TOOLS, Call, Tree, run_turn, tool_call
 
 ON_BOARD = (task_create, task_claim, task_update, task_list)
 
@@ -119,8 +119,8 @@ def spawn(name: str, prompt: str = "Work.", agent: str = "worker") -> Call:
     )
 
 
-def mail(to: str, content: str, **more: object) -> Call:
-    return tool_call("send_message", to=to, content=content, **more)
+def mail(to: str, content: str, **arguments: object) -> Call:
+    return tool_call("send_message", to=to, content=content, **arguments)
 
 
 def mail_of(sender: str, text: str, kind: str = "") -> str:
@@ -130,12 +130,12 @@ def mail_of(sender: str, text: str, kind: str = "") -> str:
 def run(tree: TeamTree, text: str = "Go.") -> Session:
     async def run_bounded() -> Session:
         with anyio.fail_after(30):
-            return await turn(tree, text)
+            return await run_turn(tree, text)
 
     return anyio.run(run_bounded)
 
 
-def ends(tree: Tree) -> dict[str, tuple[str, str]]:
+def teammate_ends(tree: Tree) -> dict[str, tuple[str, str]]:
     """How each teammate ended, by its name."""
     names = {born.child: born.teammate for born in tree.events("root", ChildBorn)}
     events = tree.events("root", ChildEnded)
@@ -164,7 +164,7 @@ def test_teammates_exchange_mail_and_all_end_when_no_work_is_left() -> None:
         mail_of("ann", "Are you there?"), mail_of("lead", "Begin"),
     ]  # fmt: skip
     assert tree.mail("root") == [mail_of("bob", "Met ann.")]
-    assert {name: status for name, (status, _) in ends(tree).items()} == {
+    assert {name: status for name, (status, _) in teammate_ends(tree).items()} == {
         "ann": "done", "bob": "done",
     }  # fmt: skip
     assert session.view.turn.outcome == "answered"
@@ -222,7 +222,7 @@ def test_five_teammates_racing_for_twenty_tasks_do_each_task_once() -> None:
     assert sorted(tree.orders) == sorted(f"task {n}" for n in range(1, 21))
     assert {task.status for task in tree.board.board.tasks} == {"done"}
     assert len({task.owner for task in tree.board.board.tasks}) == 5
-    assert [status for status, _ in ends(tree).values()] == ["done"] * 5
+    assert [status for status, _ in teammate_ends(tree).values()] == ["done"] * 5
 
 
 def outcome(tree: TeamTree) -> tuple[object, ...]:
@@ -230,7 +230,7 @@ def outcome(tree: TeamTree) -> tuple[object, ...]:
     tasks = [(t.id, t.status) for t in tree.board.board.tasks]
     children = {name for name in tree.stores if name != "root"}
     born = [b.teammate for b in tree.events("root", ChildBorn)]
-    return tasks, children, sorted(born), sorted(ends(tree))
+    return tasks, children, sorted(born), sorted(teammate_ends(tree))
 
 
 @pytest.mark.slow
@@ -283,7 +283,7 @@ def test_after_a_crash_at_any_line_mail_arrives_once_and_in_order(step: int) -> 
         ):
             expected = [mail_of(m.sender, m.text) for m in again if m.to == name]
             assert tree.mail(id_) == expected, at
-        assert {status for status, _ in ends(tree).values()} == {"done"}, at
+        assert {status for status, _ in teammate_ends(tree).values()} == {"done"}, at
 
 
 def test_mail_wakes_an_idle_teammate_and_a_waiting_leader() -> None:
@@ -356,7 +356,7 @@ def test_a_teammate_asked_to_shut_down_ends_after_a_last_answer() -> None:
 
     run(tree)
 
-    assert ends(tree)["ann"][0] == "done"
+    assert teammate_ends(tree)["ann"][0] == "done"
     (result,) = [m for m in tree.events("root", MailSent) if m.kind == "shutdown"]
     assert (result.sender, result.to, result.text) == ("lead", "ann", "Enough.")
 
@@ -437,7 +437,7 @@ def test_the_idle_tool_ends_a_turn_and_mail_starts_the_next() -> None:
 
     assert tree.mail("root") == [mail_of("ann", "One.")]
     assert tree.mail("root/child-1") == [mail_of("lead", "Count again.")]
-    assert ends(tree) == {"ann": ("done", "Two it is.")}
+    assert teammate_ends(tree) == {"ann": ("done", "Two it is.")}
     assert len(cast.of("You are ann")) == 2
 
 
@@ -484,7 +484,7 @@ def test_a_stopped_teammate_frees_its_task() -> None:
                 await anyio.lowlevel.checkpoint()
             await session.inbox.stop_child("child-1")
 
-    with_time(run_story)
+    run_with_time_limit(run_story)
 
     assert [(t.status, t.owner) for t in tree.board.board.tasks] == [("pending", "")]
     assert tree.events("root", ChildEnded)[0].outcome == "cancelled"
@@ -522,7 +522,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
             await session.inbox.stop_child("child-1")
             result.append(await session.inbox.mail("ann", "Too late.", "k4"))
 
-    with_time(run_story)
+    run_with_time_limit(run_story)
 
     assert result == [True, False, True, True, False, False]
     assert tree.mail("root/child-1") == [mail_of("person", "Wait no more.")]
@@ -550,7 +550,7 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
             await session.inbox.mail("ann", "And at c.txt.", "k2")
             await session.inbox.stop_child("child-1")
 
-    with_time(run_story)
+    run_with_time_limit(run_story)
 
     (end,) = tree.events("root", ChildEnded)
     assert end.reason == (
@@ -561,7 +561,7 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
     assert "And at c.txt." in report
 
 
-def with_time(story: Callable[[], Any]) -> None:
+def run_with_time_limit(story: Callable[[], Any]) -> None:
     async def run_bounded() -> None:
         with anyio.fail_after(30):
             await story()
@@ -598,7 +598,7 @@ def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
                 await session.record.wait_for_event(after=session.view.seq)
             cast.holding.clear()
 
-    with_time(run_story)
+    run_with_time_limit(run_story)
 
     assert [e.idle for e in tree.events("root", TeammateIdled)] == [True]
     assert tree.events("root", ChildEnded)[0].status == "done"

@@ -56,7 +56,7 @@ def a_cent_a_token(model: str, usage: Usage) -> float | None:
     return CENT * usage.output
 
 
-def unknown(model: str, usage: Usage) -> float | None:
+def unknown_price(model: str, usage: Usage) -> float | None:
     return None
 
 
@@ -215,7 +215,7 @@ async def fan_out(*, node: Node) -> Reply:
     return Reply(f"{failed} failed")
 
 
-def grown(tree: Tree) -> View:
+def grow_tree(tree: Tree) -> View:
     return anyio.run(Node(tree, 0, Recorder(MemoryStore(), clock=lambda: 0.0)).run)
 
 
@@ -232,7 +232,7 @@ SHAPES = [
 def test_a_tree_exceeds_its_budget_by_at_most_one_call(plan: Plan, dollars: float) -> None:
     tree = Tree(plan, Budget(dollars), a_cent_a_token, seed=int(dollars))
 
-    view = grown(tree)
+    view = grow_tree(tree)
 
     assert tree.spent <= dollars + MOST * CENT
     everything = view.account.spent + view.account.children_spent
@@ -248,18 +248,20 @@ def test_a_tree_exceeds_its_budget_by_at_most_one_call(plan: Plan, dollars: floa
 def test_at_an_unknown_price_a_tree_stays_within_its_token_budget(
     plan: Plan,
 ) -> None:
-    tree = Tree(plan, Budget(9.0, tokens=2_000), unknown)
+    tree = Tree(plan, Budget(9.0, tokens=2_000), unknown_price)
 
-    grown(tree)
+    grow_tree(tree)
 
     assert sum(usage.uncached for usage in tree.usage) <= 2_000 + tree.largest
 
 
 @pytest.mark.parametrize("calls", [1, 7, 60])
 def test_the_call_budget_applies_to_the_whole_tree(calls: int) -> None:
-    tree = Tree(Plan(children=6, leaves=3, steps=5, depth=2), Budget(calls=calls), unknown)
+    tree = Tree(
+        Plan(children=6, leaves=3, steps=5, depth=2), Budget(calls=calls), unknown_price
+    )
 
-    grown(tree)
+    grow_tree(tree)
 
     assert len(tree.usage) <= calls + 1
 
@@ -268,7 +270,7 @@ def test_a_child_waits_while_the_whole_budget_is_granted_to_others() -> None:
     """Ten children whose answers cost little, of which only a few could hold a longest one."""
     tree = Tree(Plan(children=10, steps=1), Budget(3.5), cheap_but_longest_answers, seed=1)
 
-    view = grown(tree)
+    view = grow_tree(tree)
 
     outcomes = [item.turn.outcome for item in tree.ended]
     assert (view.turn.outcome, len(outcomes)) == ("answered", 11)
@@ -286,7 +288,7 @@ def test_a_tree_that_runs_out_of_budget_has_spent_most_of_it(
     plan = Plan(children=3, leaves=4, steps=8, depth=2)
     tree = Tree(plan, Budget(30.0), a_cent_a_token, seed)
 
-    view = grown(tree)
+    view = grow_tree(tree)
 
     assert view.turn.outcome == "budget"
     assert tree.spent > 0.8 * 30.0
@@ -322,7 +324,7 @@ def test_grant_of_a_child_counts_as_used_until_it_ends() -> None:
         Entry(3, ChildBorn("child-2", "c2", "code", "", grant=Budget(0.5))),
     ]
     more = [Entry(4, ChildGranted("child-1", Budget(2.0, 200, 5)))]
-    over = [Entry(5, ChildEnded("child-1", "answered", "done", spent=a_dime()))]
+    over = [Entry(5, ChildEnded("child-1", "answered", "done", spent=ten_cents()))]
 
     lent, grown_, ended = fold(began), fold([*began, *more]), fold([*began, *more, *over])
 
@@ -341,7 +343,7 @@ def test_grant_of_a_child_counts_as_used_until_it_ends() -> None:
         budget_used(ended).tokens,
         budget_used(ended).calls,
     ) == (0.6, 7, 1)
-    assert ended.account.children_spent == a_dime()
+    assert ended.account.children_spent == ten_cents()
     assert fold([*over], fold([*began, *more])).turn == ended.turn
 
 
@@ -352,7 +354,7 @@ def test_a_forked_session_counts_no_grants_of_the_original() -> None:
     assert budget_used(copied).dollars == 0.0
 
 
-def a_dime() -> Spent:
+def ten_cents() -> Spent:
     return Spent(Usage(output=7), 0.1, 1)
 
 

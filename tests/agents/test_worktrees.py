@@ -13,11 +13,11 @@ from refold.agents.named_worktrees import make_tree
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
-from tests.agents.families import AgentFamily, events, give, last_message, tool_call
+from tests.agents.families import AgentFamily, events, last_message, task_call, tool_call
 from tests.place.repositories import git
 
 WRITE = tool_call("write_file", path="new.txt", content="new\n")
-ALONE = give("Work", "code", worktree=True)
+ALONE = task_call("Work", "code", worktree=True)
 
 
 def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
@@ -119,7 +119,7 @@ def test_a_subagent_of_a_subagent_works_in_the_same_worktree(
 ) -> None:
     family = AgentFamily(tmp_path, {
         "Go": [[ALONE], "Done."],
-        "Work": [[give("Deep", "code")], "ok"],
+        "Work": [[task_call("Deep", "code")], "ok"],
         "Deep": [[WRITE], "ok"],
     })  # fmt: skip
 

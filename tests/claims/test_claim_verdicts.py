@@ -63,12 +63,12 @@ class Case(Struct, frozen=True):
     claim: str = "It is so."
 
 
-def place(path: str, lines: object, quote: str, **more: object) -> dict[str, object]:
-    return {"path": path, "lines": lines, "quote": quote, **more}
+def place(path: str, lines: object, quote: str, **fields: object) -> dict[str, object]:
+    return {"path": path, "lines": lines, "quote": quote, **fields}
 
 
-def command_evidence(line: str, quote: str = "", **more: object) -> dict[str, object]:
-    return {"call": line, "quote": quote, **more}
+def command_evidence(line: str, quote: str = "", **fields: object) -> dict[str, object]:
+    return {"call": line, "quote": quote, **fields}
 
 
 SHA = "return stored == hashlib.sha256(password.encode()).hexdigest()"

@@ -22,7 +22,7 @@ Answering = Callable[..., Past]
 
 
 @pytest.fixture
-def answering(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Answering:
+def run_session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Answering:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(TEXT)
 
@@ -33,7 +33,7 @@ def answering(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> An
     return session_with_claims
 
 
-def second(place: Path, *lines: object) -> str:
+def second_script(place: Path, *lines: object) -> str:
     """A script for the second look."""
     file = place / "second.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -52,9 +52,9 @@ HOLDS = {"quote": "return user in KNOWN", "path": "a.py", "lines": "2"}
 
 
 def test_verify_prints_each_claim_with_its_verdict_and_reason(
-    answering: Answering, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(GOOD, WRONG, BARE)
+    run_session(GOOD, WRONG, BARE)
 
     assert main(["verify"]) == 5
 
@@ -87,20 +87,20 @@ def test_verify_prints_each_claim_with_its_verdict_and_reason(
     ],
 )
 def test_the_exit_code_of_verify_follows_its_verdicts(
-    answering: Answering,
+    run_session: Answering,
     claims: tuple[Mapping[str, object], ...],
     flags: tuple[str, ...],
     code: int,
 ) -> None:
-    answering(*claims)
+    run_session(*claims)
 
     assert main(["verify", *flags]) == code
 
 
 def test_verify_json_prints_one_document_and_leaves_the_journal_unchanged(
-    answering: Answering, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    past = answering(GOOD, BARE)
+    past = run_session(GOOD, BARE)
     before = (past.path / "events.jsonl").read_bytes()
 
     assert main(["verify", past.path.name, "--json"]) == 0
@@ -117,18 +117,18 @@ def test_verify_json_prints_one_document_and_leaves_the_journal_unchanged(
 
 
 def test_verify_of_a_missing_turn_fails_with_an_error(
-    answering: Answering, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(GOOD)
+    run_session(GOOD)
 
     assert main(["verify", "--turn", "2"]) == 1
     assert "there is no turn" in capsys.readouterr().err
 
 
 def test_escape_sequences_of_a_claim_do_not_reach_the_terminal(
-    answering: Answering, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(
+    run_session(
         {
             "claim": "safe\x1b]0;owned\x07\n\x1b[2Jsupported",
             "evidence": "a\x1b[1m.py: \x1b[3mquote it",
@@ -144,9 +144,9 @@ def test_escape_sequences_of_a_claim_do_not_reach_the_terminal(
 
 
 def test_a_claim_about_a_file_that_a_rule_denies_is_unknown(
-    answering: Answering, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(GOOD)
+    run_session(GOOD)
     config = home / "refold" / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text('[permissions]\ndeny = ["read_file(a.py)"]\n')
@@ -178,7 +178,7 @@ def test_a_claim_about_a_file_that_a_rule_denies_is_unknown(
     ],
 )  # fmt: skip
 def test_verdicts_of_the_second_check_need_evidence_too(
-    answering: Answering,
+    run_session: Answering,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     claims: tuple[Mapping[str, object], ...],
@@ -186,7 +186,7 @@ def test_verdicts_of_the_second_check_need_evidence_too(
     code: int,
     states: list[str],
 ) -> None:
-    past = answering(*claims)
+    past = run_session(*claims)
     before = {path.name for path in past.path.parent.iterdir()}
 
     ended = main(
@@ -196,7 +196,7 @@ def test_verdicts_of_the_second_check_need_evidence_too(
             "--json",
             "--deep",
             "--script",
-            second(tmp_path, *script),
+            second_script(tmp_path, *script),
         ]
     )
 
@@ -208,10 +208,10 @@ def test_verdicts_of_the_second_check_need_evidence_too(
 
 
 def test_a_second_check_that_times_out_supports_no_claim(
-    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(GOOD)
-    script = second(tmp_path, {"text": "I think about it.", "pause": 5})
+    run_session(GOOD)
+    script = second_script(tmp_path, {"text": "I think about it.", "pause": 5})
 
     code = main(["verify", "--deep", "--timeout", "0.2", "--script", script])
 
@@ -232,7 +232,7 @@ def test_a_task_fails_when_a_required_claim_is_contradicted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(TEXT)
-    answers = second(tmp_path, LOOKS, {"text": json.dumps(claim)})
+    answers = second_script(tmp_path, LOOKS, {"text": json.dumps(claim)})
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         ended = main(
@@ -257,11 +257,11 @@ def test_a_task_fails_when_a_required_claim_is_contradicted(
 
 
 def test_a_second_check_does_not_support_a_stale_claim(
-    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(GOOD)
+    run_session(GOOD)
     (tmp_path / "a.py").write_text(f"{TEXT}\n# one line more\n")
-    script = second(
+    script = second_script(
         tmp_path, LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS})
     )
 
@@ -274,7 +274,7 @@ def _change(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"KNOWN", b"OTHER"))
 
 
-def _rewritten(file: Path) -> None:
+def _rewrite(file: Path) -> None:
     """By an author who knows how lines are chained."""
     _change(file)
     head, lines = codec.Head(), list[bytes]()
@@ -291,7 +291,7 @@ def _truncate(file: Path) -> None:
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
 
 
-@pytest.mark.parametrize("damage", [_change, _rewritten, _truncate])
+@pytest.mark.parametrize("damage", [_change, _rewrite, _truncate])
 def test_verify_reports_a_damaged_journal_of_a_subagent(
     tmp_path: Path,
     home: Path,
@@ -315,11 +315,11 @@ def test_verify_reports_a_damaged_journal_of_a_subagent(
 
 
 def test_the_session_of_a_second_check_is_not_the_newest_of_its_directory(
-    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_session: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    past = answering(GOOD)
+    past = run_session(GOOD)
     verdict = judge_answer({"id": "1", "verdict": "supported", **HOLDS})
-    main(["verify", "--deep", "--script", second(tmp_path, LOOKS, verdict)])
+    main(["verify", "--deep", "--script", second_script(tmp_path, LOOKS, verdict)])
     capsys.readouterr()
 
     main(["verify", "--json"])

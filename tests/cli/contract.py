@@ -15,10 +15,10 @@ _BESIDE = {"at", "by", "cause"}  # `sessions show --json` puts the envelope besi
 def documents(text: str) -> list[Document]:
     """One JSON object a line, each as the schema has it, and nothing else."""
     assert text == "" or text.endswith("\n"), f"half a line: {text[-80:]!r}"
-    return [conforming(json.loads(line)) for line in text.splitlines()]
+    return [check_document(json.loads(line)) for line in text.splitlines()]
 
 
-def conforming(document: Document) -> Document:
+def check_document(document: Document) -> Document:
     """The same, if it has the fields that its type promises, and no other."""
     validator = _validators()[document["type"]]
     problems = [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)]

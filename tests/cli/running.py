@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tests.cli.contract import Document, conforming
+from tests.cli.contract import Document, check_document
 
 LONG = 60.0  # seconds; nothing here takes so long unless it hangs
 
@@ -32,7 +32,7 @@ def command(*arguments: str) -> Sequence[str]:
 
 
 @contextmanager
-def refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
+def start_refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that is killed at the end of the test, if it still runs."""
     pipes: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
@@ -48,24 +48,24 @@ def refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
                 pipe.close()
 
 
-def until(
-    process: "subprocess.Popen[bytes]", right: Callable[[Document], object]
+def read_until(
+    process: "subprocess.Popen[bytes]", condition: Callable[[Document], object]
 ) -> list[Document]:
-    """Read documents up to the first for which `right` holds."""
+    """Read documents up to the first for which `condition` holds."""
     documents: list[Document] = []
     assert process.stdout
     for line in process.stdout:
-        documents.append(conforming(msgspec.json.decode(line)))
-        if right(documents[-1]):
+        documents.append(check_document(msgspec.json.decode(line)))
+        if condition(documents[-1]):
             return documents
     raise AssertionError(f"it ended before: {documents}")
 
 
-def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
+def read_rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
     """Read to the end; return the documents and the text on stderr."""
     out, err = process.communicate(timeout=LONG)
     return [
-        conforming(msgspec.json.decode(line)) for line in out.splitlines()
+        check_document(msgspec.json.decode(line)) for line in out.splitlines()
     ], err.decode()
 
 

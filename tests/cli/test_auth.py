@@ -238,7 +238,7 @@ def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
 
 
 @pytest.fixture
-def strict() -> Iterator[WireServer]:
+def key_server() -> Iterator[WireServer]:
     """Lists its models only to requests with `KEY`."""
 
     def answer(request: ReceivedRequest) -> Answer:
@@ -253,9 +253,9 @@ def strict() -> Iterator[WireServer]:
 
 
 def test_auth_test_reports_accepted_and_rejected_keys(
-    auth: Any, file: Path, strict: WireServer, monkeypatch: pytest.MonkeyPatch
+    auth: Any, file: Path, key_server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", strict.url)
+    monkeypatch.setenv("OPENAI_BASE_URL", key_server.url)
     credentials.store(file, "openai", KEY)
     good = auth("test", "openai")
     credentials.store(file, "openai", "expired-key-9999")

@@ -294,5 +294,5 @@ def _type_and_complete(child: "pexpect.spawn[str]", line: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nobody_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")

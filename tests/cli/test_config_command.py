@@ -41,7 +41,7 @@ def file(home: Path) -> Path:
     return path
 
 
-def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def set_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """An editor that does what `script` says with the file `$1`."""
     program = tmp_path / "editor"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -421,7 +421,7 @@ def test_config_path_lists_the_settings_files_and_marks_missing_and_ignored_ones
 def test_config_edit_writes_a_valid_edit(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    editor(folder, monkeypatch, 'echo "effort = \'high\'" >> "$1"')
+    set_editor(folder, monkeypatch, 'echo "effort = \'high\'" >> "$1"')
 
     assert refold("config", "edit") == (0, f"{file} is written.\n", "")
     assert file.read_text().endswith("effort = 'high'\n")
@@ -432,7 +432,7 @@ def test_config_edit_saves_an_invalid_edit_aside_and_keeps_the_settings_file(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n")
-    editor(folder, monkeypatch, 'echo "effort = 3" >> "$1"')
+    set_editor(folder, monkeypatch, 'echo "effort = 3" >> "$1"')
 
     code, out, err = refold("config", "edit")
 
@@ -451,7 +451,7 @@ def test_config_edit_saves_an_invalid_edit_aside_and_keeps_the_settings_file(
 def test_config_edit_does_not_overwrite_a_concurrent_change(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    editor(
+    set_editor(
         folder,
         monkeypatch,
         f'echo "effort = \'low\'" > {file}; echo "log_requests = true" > "$1"',
@@ -474,7 +474,7 @@ def test_config_edit_changes_no_file_when_the_editor_fails(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n")
-    editor(folder, monkeypatch, "exit 3")
+    set_editor(folder, monkeypatch, "exit 3")
 
     code, _, err = refold("config", "edit")
 

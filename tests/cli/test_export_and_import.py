@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from tests.views.planted import at_home, family
+from tests.views.planted import family, session_path
 
 ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
 
 
-def export(capsys: Output, *more: str, code: int = 0) -> str:
-    assert main(["sessions", "export", ID, *more]) == code
+def export(capsys: Output, *flags: str, code: int = 0) -> str:
+    assert main(["sessions", "export", ID, *flags]) == code
     return capsys.readouterr().out
 
 
 def test_export_refuses_to_print_a_tar_to_a_terminal(
     capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family(at_home())
+    family(session_path())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     assert main(["sessions", "export", ID, "--format", "tar"]) == 1
@@ -36,7 +36,7 @@ def test_export_refuses_to_print_a_tar_to_a_terminal(
 
 
 def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     forms = [
         export(capsys, *more) for more in ((), ("--format", "html"), ("--format", "text"))
@@ -56,7 +56,7 @@ def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -
 def test_export_chooses_the_format_by_the_file_extension(
     capsys: Output, tmp_path: Path, name: str, begins: str
 ) -> None:
-    family(at_home())
+    family(session_path())
 
     assert export(capsys, "-o", str(tmp_path / name)) == ""
 
@@ -67,7 +67,7 @@ def test_export_chooses_the_format_by_the_file_extension(
 def test_export_overwrites_an_existing_file_only_with_force(
     capsys: Output, tmp_path: Path
 ) -> None:
-    family(at_home())
+    family(session_path())
     file = tmp_path / "a.md"
     file.write_text("mine", "utf-8")
 
@@ -83,7 +83,7 @@ def test_export_overwrites_an_existing_file_only_with_force(
 
 @pytest.mark.parametrize("where", ["/dev/full", "/proc/none/a.md", "/"])
 def test_export_reports_a_path_that_cannot_be_written(capsys: Output, where: str) -> None:
-    family(at_home())
+    family(session_path())
 
     assert main(["sessions", "export", ID, "-o", where]) == 1
 
@@ -91,7 +91,7 @@ def test_export_reports_a_path_that_cannot_be_written(capsys: Output, where: str
 
 
 def test_export_with_no_children_omits_subagents(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     every = [
         export(capsys, "--format", f, "--no-children")
@@ -106,7 +106,7 @@ def test_an_exported_subagent_is_imported_as_a_session_that_can_be_resumed(
 ) -> None:
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    family(at_home())
+    family(session_path())
     file, script = tmp_path / "s.tar", tmp_path / "answers.jsonl"
     script.write_text('{"text": "Deeper still."}')
     main(["sessions", "export", f"{ID}/child-1", "-o", str(file)])
@@ -130,11 +130,11 @@ def test_an_exported_subagent_is_imported_as_a_session_that_can_be_resumed(
 def test_an_imported_session_exports_the_same_bytes(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family(at_home())
+    family(session_path())
     file = tmp_path / "s.tar"
     export(capsys, "-o", str(file))
     before = export(capsys, "--format", "tar")
-    os.rename(at_home(), tmp_path / "away")
+    os.rename(session_path(), tmp_path / "away")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
 
     assert main(["sessions", "import", "-"]) == 0
@@ -166,7 +166,7 @@ def test_import_refuses_an_invalid_file_with_one_sentence(
 
 @pytest.mark.parametrize("form", ["md", "html", "tar", "text"])
 def test_export_reports_a_journal_that_is_a_directory(capsys: Output, form: str) -> None:
-    (at_home() / "events.jsonl").mkdir(parents=True)
+    (session_path() / "events.jsonl").mkdir(parents=True)
 
     assert main(["sessions", "export", ID, "--format", form]) == 1
 
@@ -174,7 +174,7 @@ def test_export_reports_a_journal_that_is_a_directory(capsys: Output, form: str)
 
 
 def test_export_reports_damaged_lines_and_exports_the_rest(capsys: Output) -> None:
-    path = family(at_home())
+    path = family(session_path())
     lines = (path / "events.jsonl").read_bytes().split(b"\n")
     (path / "events.jsonl").write_bytes(b"\n".join([*lines[:6], b"{}", b""]))
 
@@ -189,7 +189,7 @@ def test_export_reports_damaged_lines_and_exports_the_rest(capsys: Output) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["md", "tar"])
 def test_export_ends_without_an_error_when_the_pipe_is_closed(form: str) -> None:
-    family(at_home())
+    family(session_path())
     words = f"{sys.executable} -m refold sessions export {ID} --format {form} | head -c 10"
 
     done = subprocess.run(

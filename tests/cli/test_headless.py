@@ -16,7 +16,7 @@ import pytest
 from refold import Agent
 from refold.cli.main import main
 from refold.testing.providers import ScriptedProvider
-from tests.cli.contract import conforming
+from tests.cli.contract import check_document
 from tests.journal.journals import prompts_in
 from tests.sandbox_notice import without_sandbox_notice
 
@@ -27,11 +27,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     stdin = io.TextIOWrapper(io.BytesIO(b""))
     monkeypatch.setattr(sys, "stdin", stdin)
-    monkeypatch.setattr("select.select", at_once)
+    monkeypatch.setattr("select.select", is_readable_now)
     return tmp_path
 
 
-def at_once(*_: object) -> tuple[list[object], list[object], list[object]]:
+def is_readable_now(*_: object) -> tuple[list[object], list[object], list[object]]:
     """Something can be read, and be it the end."""
     return [sys.stdin], [], []
 
@@ -51,7 +51,7 @@ WRITE = call("write_file", path="a.txt", content="hello\n")
 
 def documents(text: str) -> list[dict[str, Any]]:
     result = [json.loads(line) for line in text.splitlines()]
-    return [conforming(item) if "type" in item else item for item in result]
+    return [check_document(item) if "type" in item else item for item in result]
 
 
 def test_print_mode_writes_only_the_answer_to_stdout(

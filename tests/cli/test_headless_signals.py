@@ -16,10 +16,10 @@ from tests.cli.running import (
     SIGNALS,
     call,
     command,
-    refold,
-    rest,
+    read_rest,
+    read_until,
     script,
-    until,
+    start_refold,
     wait_until_gone,
 )
 
@@ -27,7 +27,7 @@ STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 pytestmark = pytest.mark.slow
 
 
-def waiting(here: Path, seconds: str) -> str:
+def write_waiting_script(here: Path, seconds: str) -> str:
     """A script whose command runs that long; the number tells its processes apart."""
     return script(here, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"})
 
@@ -45,7 +45,7 @@ def test_a_signal_ends_the_turn_as_interrupted_and_stops_its_command(
     watch = tmp_path / "begun"
     line = call("bash", command=f"touch begun; sleep {seconds}")
     flags = ("--yolo", "--output-format", format_)
-    with refold(
+    with start_refold(
         "-p", "Hi", "--script", script(tmp_path, line), *flags, cwd=tmp_path
     ) as process:
         while not watch.exists():
@@ -67,11 +67,13 @@ def test_a_signal_ends_the_turn_as_interrupted_and_stops_its_command(
 
 
 def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
-    line = waiting(tmp_path, "7200")
-    with refold("-p", "Hi", "--script", line, "--yolo", *STREAM, cwd=tmp_path) as process:
-        until(process, has_kind("tool_progress"))
+    line = write_waiting_script(tmp_path, "7200")
+    with start_refold(
+        "-p", "Hi", "--script", line, "--yolo", *STREAM, cwd=tmp_path
+    ) as process:
+        read_until(process, has_kind("tool_progress"))
         process.send_signal(signal.SIGTERM)
-        rest(process)
+        read_rest(process)
     again = script(tmp_path, {"text": "On it goes."}, name="again.jsonl")
 
     done = subprocess.run(
@@ -96,11 +98,11 @@ def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
     line = script(tmp_path, {"text": "slow", "pause": 60})
-    with refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
-        until(process, has_kind("turn_start"))
+    with start_refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
+        read_until(process, has_kind("turn_start"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        result, _ = rest(process)
+        result, _ = read_rest(process)
 
     assert (process.returncode, result[-1]["outcome"]) == (130, "interrupted")
 
@@ -111,11 +113,11 @@ def test_a_signal_while_reading_stdin_yields_a_result_without_a_session(
 ) -> None:
     """Words are still to come through stdin: nothing has begun."""
     pipe = {"stdin": subprocess.PIPE}
-    with refold("-p", "--output-format", "json", cwd=tmp_path, **pipe) as process:
+    with start_refold("-p", "--output-format", "json", cwd=tmp_path, **pipe) as process:
         while not is_waiting(process.pid):
             assert process.poll() is None
         process.send_signal(number)
-        result, err = rest(process)
+        result, err = read_rest(process)
 
     assert (process.returncode, len(result), err) == (130, 1, "")
     assert (result[0]["outcome"], result[0]["session_id"]) == ("interrupted", "")
@@ -168,7 +170,7 @@ def test_a_signal_ends_a_task_whose_stdout_is_not_read(
 ) -> None:
     line = script(tmp_path, {"text": "x" * 90_000})
     flags = ("--output-format", format_, "--script", line)
-    with refold("-p", "Hi", *flags, cwd=tmp_path) as process:
+    with start_refold("-p", "Hi", *flags, cwd=tmp_path) as process:
         assert process.stdout
         process.stdout.read(1)  # it writes by now, and more than goes into a pipe
         process.send_signal(signal.SIGTERM)
@@ -184,10 +186,10 @@ def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
 ) -> None:
     line = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
     pipe = {"stdin": subprocess.PIPE}
-    with refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, has_kind("tool_approval_request"))
+    with start_refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
+        read_until(process, has_kind("tool_approval_request"))
         process.send_signal(signal.SIGHUP)
-        result, _ = rest(process)
+        result, _ = read_rest(process)
 
     assert (process.returncode, result[-1]["type"]) == (130, "result")
     assert (result[-1]["outcome"], (tmp_path / "a").exists()) == ("interrupted", False)
@@ -199,14 +201,14 @@ def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
     """Between two turns: the last word is a result there, too."""
     line = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
     pipe = {"stdin": subprocess.PIPE}
-    with refold(*COMPACT, "Hi", "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, has_kind("result"))
+    with start_refold(*COMPACT, "Hi", "--script", line, cwd=tmp_path, **pipe) as process:
+        read_until(process, has_kind("result"))
         assert process.stdin
         process.stdin.write(b'{"type": "compact"}\nno order\n')
         process.stdin.flush()
-        until(process, has_kind("error"))  # the first order was taken by then
+        read_until(process, has_kind("error"))  # the first order was taken by then
         process.send_signal(signal.SIGTERM)
-        result, _ = rest(process)
+        result, _ = read_rest(process)
 
     assert process.returncode == 130
     assert (result[-1]["type"], result[-1]["outcome"]) == ("result", "interrupted")
@@ -218,9 +220,9 @@ def test_a_signal_before_the_first_order_yields_an_interrupted_result(
 ) -> None:
     pipe = {"stdin": subprocess.PIPE}
     line = script(tmp_path, {"text": "One."})
-    with refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, has_kind("system"))
+    with start_refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
+        read_until(process, has_kind("system"))
         process.send_signal(signal.SIGINT)
-        result, _ = rest(process)
+        result, _ = read_rest(process)
 
     assert (process.returncode, [d["outcome"] for d in result]) == (130, ["interrupted"])

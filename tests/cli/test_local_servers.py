@@ -20,7 +20,7 @@ SILENT = {
 
 
 @contextmanager
-def serving(pages: Mapping[str, object]) -> Iterator[str]:
+def serve(pages: Mapping[str, object]) -> Iterator[str]:
     """A server on loopback that answers these paths with JSON; its address."""
 
     class Pages(BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ def serving(pages: Mapping[str, object]) -> Iterator[str]:
 def test_local_servers_list_ollama_first_and_omit_embedding_models() -> None:
     ollama = {"/api/tags": {"models": [{"name": "qwen3:8b"}]}}
     studio = {"/v1/models": {"data": [{"id": "gemma-4"}, {"id": "text-embedding-nomic"}]}}
-    with serving(ollama) as one, serving(studio) as other:
+    with serve(ollama) as one, serve(studio) as other:
         servers = local_servers(
             {**SILENT, "OLLAMA_HOST": one, "LMSTUDIO_BASE_URL": f"{other}/v1"}
         )
@@ -62,7 +62,7 @@ def test_local_servers_list_ollama_first_and_omit_embedding_models() -> None:
 def test_a_local_port_that_returns_no_model_list_is_not_a_model_server(
     page: object,
 ) -> None:
-    with serving({"/v1/models": page}) as address:
+    with serve({"/v1/models": page}) as address:
         assert local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"}) == ()
 
 
@@ -71,7 +71,7 @@ def test_local_servers_are_queried_without_the_http_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", NOWHERE)
-    with serving({"/v1/models": {"data": [{"id": "m"}]}}) as address:
+    with serve({"/v1/models": {"data": [{"id": "m"}]}}) as address:
         servers = local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"})
 
     assert servers == (LocalServer("llama.cpp", ("llama-cpp/m",)),)

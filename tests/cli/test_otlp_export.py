@@ -25,12 +25,12 @@ from refold.journal.store.tree_reader import tree
 from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.values.usage import Usage
 from refold.views.traces import TraceSpan, traces
-from tests.cli.running import LONG, refold, script
+from tests.cli.running import LONG, script, start_refold
 from tests.views.planted import (
     HOSTILE,
     answer,
-    at_home,
     family,
+    session_path,
     start_events,
     write_journal,
 )
@@ -40,7 +40,7 @@ Output = pytest.CaptureFixture[str]
 
 
 @contextmanager
-def serving(*answers: Answer) -> Iterator[WireServer]:
+def serve(*answers: Answer) -> Iterator[WireServer]:
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(wire_server(*answers)) as server,
@@ -48,8 +48,8 @@ def serving(*answers: Answer) -> Iterator[WireServer]:
         yield server
 
 
-def export(*more: str) -> int:
-    return main(["sessions", "export", ID, *more])
+def export(*flags: str) -> int:
+    return main(["sessions", "export", ID, *flags])
 
 
 def read_spans(body: bytes) -> list[dict[str, Any]]:
@@ -60,13 +60,13 @@ def read_spans(body: bytes) -> list[dict[str, Any]]:
 
 
 def spans_here() -> Sequence[TraceSpan]:
-    return traces(tree(at_home(), ID))
+    return traces(tree(session_path(), ID))
 
 
 def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
-    with serving(Answer(b"{}")) as server:
+    with serve(Answer(b"{}")) as server:
         code = export("--otlp", "--endpoint", server.url)
 
     request = server.heard[0]
@@ -78,9 +78,9 @@ def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
 
 
 def test_a_second_export_sends_the_same_bytes() -> None:
-    family(at_home())
+    family(session_path())
 
-    with serving(Answer(b"{}"), Answer(b"{}")) as server:
+    with serve(Answer(b"{}"), Answer(b"{}")) as server:
         for _ in range(2):
             export("--otlp", "--endpoint", f"{server.url}/v1/traces")
 
@@ -91,9 +91,9 @@ def test_a_second_export_sends_the_same_bytes() -> None:
 def test_otlp_export_reads_collector_and_headers_from_otel_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    family(at_home())
+    family(session_path())
 
-    with serving(Answer(b"{}")) as server:
+    with serve(Answer(b"{}")) as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{server.url}/in")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc, x-a=b")
         code = export("--otlp")
@@ -117,9 +117,9 @@ def test_otlp_export_reads_collector_and_headers_from_otel_variables(
 def test_otlp_export_reports_a_failing_collector_with_its_reason(
     capsys: Output, answer: Answer, said: str
 ) -> None:
-    family(at_home())
+    family(session_path())
 
-    with serving(answer) as server:
+    with serve(answer) as server:
         code = export("--otlp", "--endpoint", server.url)
 
     output = capsys.readouterr()
@@ -130,10 +130,10 @@ def test_otlp_export_reports_a_failing_collector_with_its_reason(
 def test_otlp_export_reports_rejected_spans_with_exit_code_1(
     capsys: Output,
 ) -> None:
-    family(at_home())
+    family(session_path())
     partly = b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'
 
-    with serving(Answer(partly)) as server:
+    with serve(Answer(partly)) as server:
         code = export("--otlp", "--endpoint", server.url)
 
     assert code == 1
@@ -141,7 +141,7 @@ def test_otlp_export_reports_rejected_spans_with_exit_code_1(
 
 
 def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     code = main(["sessions", "export", ID, "--otlp"])
 
@@ -166,7 +166,7 @@ def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
 def test_otlp_export_refuses_contradictory_flags(
     capsys: Output, flags: list[str], said: str
 ) -> None:
-    family(at_home())
+    family(session_path())
 
     assert main(["sessions", "export", ID, *flags]) == 1
 
@@ -176,7 +176,7 @@ def test_otlp_export_refuses_contradictory_flags(
 def test_otlp_export_to_a_file_writes_the_bytes_that_would_be_sent(
     capsys: Output, tmp_path: Path
 ) -> None:
-    family(at_home())
+    family(session_path())
     file = tmp_path / "spans.json"
 
     assert main(["sessions", "export", ID, "--otlp", "-o", str(file)]) == 0
@@ -187,7 +187,7 @@ def test_otlp_export_to_a_file_writes_the_bytes_that_would_be_sent(
 
 
 def test_otlp_export_with_no_children_omits_spans_of_subagents(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     assert main(["sessions", "export", ID, "--otlp", "-o", "-", "--no-children"]) == 0
 
@@ -198,12 +198,12 @@ def test_otlp_export_with_no_children_omits_spans_of_subagents(capsys: Output) -
 
 
 def test_otlp_export_splits_many_or_large_spans_into_several_requests() -> None:
-    family(at_home())
+    family(session_path())
     one = spans_here()[0]
     many = [replace(one, span_id=f"{n:016x}") for n in range(1100)]
     large = [replace(one, span_id=f"{n:016x}", name="x" * 600_000) for n in range(3)]
 
-    with serving(*[Answer(b"{}")] * 6) as server:
+    with serve(*[Answer(b"{}")] * 6) as server:
         anyio.run(send, [*many, *large], Collector(server.url))
 
     ids = [
@@ -253,7 +253,7 @@ def test_otlp_traces_endpoint_variable_is_used_unchanged() -> None:
 
 @pytest.mark.slow
 def test_otlp_export_imports_no_opentelemetry_package() -> None:
-    family(at_home())
+    family(session_path())
     code = (
         "import sys; from refold.cli.main import main; "
         f"main(['sessions', 'export', '{ID}', '--otlp', '-o', '-']); "
@@ -279,9 +279,11 @@ def test_the_hook_of_the_tracing_page_exports_a_session_at_its_end(tmp_path: Pat
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     flags = ("-p", "hello", "--script", script(tmp_path, {"text": "Good."}))
 
-    with serving(Answer(b"{}")) as server:
+    with serve(Answer(b"{}")) as server:
         (home / "hooks.json").write_text(hook.replace("http://127.0.0.1:4318", server.url))
-        with refold(*flags, cwd=tmp_path, env={**os.environ, "PATH": path}) as process:
+        with start_refold(
+            *flags, cwd=tmp_path, env={**os.environ, "PATH": path}
+        ) as process:
             out, err = process.communicate(timeout=LONG)
 
     assert (out, err) == (b"Good.\n", b"")
@@ -297,15 +299,15 @@ def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
         "opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason=why
     )
     json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
-    family(at_home())
+    family(session_path())
     write_journal(
-        at_home("hostile"),
+        session_path("hostile"),
         [*start_events(HOSTILE), ModelAsked(), answer(usage=Usage(2**70))],
         began=1e300,
     )
     spans = [
-        *traces(tree(at_home(), ID), content=True),
-        *traces(tree(at_home("hostile"), "hostile"), content=True),
+        *traces(tree(session_path(), ID), content=True),
+        *traces(tree(session_path("hostile"), "hostile"), content=True),
     ]
     document = json.loads(encode_spans(spans))
     for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
@@ -333,9 +335,11 @@ def test_span_attributes_are_semantic_conventions_or_begin_with_refold() -> None
         "opentelemetry.semconv._incubating.attributes.gen_ai_attributes",
         reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",
     )
-    family(at_home())
+    family(session_path())
 
-    used = {key for s in traces(tree(at_home(), ID), content=True) for key in s.attributes}
+    used = {
+        key for s in traces(tree(session_path(), ID), content=True) for key in s.attributes
+    }
 
     known = {value for name, value in vars(names).items() if name.startswith("GEN_AI_")}
     assert {key for key in used - known if not key.startswith("refold.")} == {"error.type"}

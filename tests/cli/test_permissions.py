@@ -404,7 +404,9 @@ def test_permissions_import_reports_unusable_settings_in_one_sentence(
 # Old sessions under new rules. --------------------------------------------------------
 
 
-def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) -> str:
+def record_session(
+    tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any
+) -> str:
     """A session in which these commands were wanted; gives its id."""
     calls = [[("bash", json.dumps({"command": command}))] for command in commands]
     agent = Agent(
@@ -419,7 +421,7 @@ def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) 
 def test_permissions_replay_lists_the_calls_with_a_different_verdict(
     refold: RefoldRunner, tmp_path: Path
 ) -> None:
-    id_ = session(tmp_path, "true", "echo a", "touch b", "rm b", mode="bypass")
+    id_ = record_session(tmp_path, "true", "echo a", "touch b", "rm b", mode="bypass")
     rules = tmp_path / "rules.toml"
     rules.write_text(
         'permission_mode = "bypass"\n[permissions]\ndeny = ["bash(rm *)"]\nask = ["bash(touch *)"]\n'
@@ -454,7 +456,7 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
 ) -> None:
     rule = '[permissions]\nallow = ["bash(touch *)"]\ndeny = ["bash(rm *)"]\n'
     settings(rule)
-    id_ = session(tmp_path, "ls", "touch b", "rm b", "make")
+    id_ = record_session(tmp_path, "ls", "touch b", "rm b", "make")
     (tmp_path / "rules.toml").write_text(rule)
 
     result = refold("replay", id_, "--rules", str(tmp_path / "rules.toml"))
@@ -474,7 +476,7 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
 def test_permissions_replay_reports_an_unreadable_rules_file(
     refold: RefoldRunner, tmp_path: Path, text: str | None, said: str
 ) -> None:
-    id_ = session(tmp_path, "ls")
+    id_ = record_session(tmp_path, "ls")
     file = tmp_path / "rules.toml"
     if text is not None:
         file.write_text(text)

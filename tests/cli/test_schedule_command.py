@@ -19,7 +19,7 @@ from refold.journal.schedules.schedule_book import (
     Schedule,
     ScheduleBook,
 )
-from tests.cli.running import call, command, refold, script
+from tests.cli.running import call, command, script, start_refold
 
 Shell = Callable[..., tuple[int, str, str]]
 AGO = 90.0  # seconds since the schedules here began: each is due once
@@ -343,7 +343,7 @@ def test_a_killed_scheduled_run_is_recorded_as_cut_off_and_not_repeated(
 ) -> None:
     due(tmp_path, SavedRights(allow=("bash(sleep *)",)))
     slow = script(tmp_path, call("bash", command="sleep 300"), {"text": "Done."})
-    with refold("schedule", "run", "--script", slow, cwd=tmp_path) as process:
+    with start_refold("schedule", "run", "--script", slow, cwd=tmp_path) as process:
         while not (runs := book().find(1).runs) or not runs[0].session:
             assert process.poll() is None
         running = subprocess.run(

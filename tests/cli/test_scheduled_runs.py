@@ -69,7 +69,7 @@ async def run_schedule(
     return [line for line in texts if " runs, " in line], book.find(1)
 
 
-def at(*moment: int) -> float:
+def timestamp(*moment: int) -> float:
     year, month, day, hour, minute = moment
     return datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(ZONE)).timestamp()
 
@@ -80,7 +80,7 @@ async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
     tmp_path: Path,
 ) -> None:
     texts, schedule = await run_schedule(
-        tmp_path, "02:30", at(2026, 3, 27, 20, 0), at(2026, 3, 30, 3, 0)
+        tmp_path, "02:30", timestamp(2026, 3, 27, 20, 0), timestamp(2026, 3, 30, 3, 0)
     )
 
     assert texts == [
@@ -94,8 +94,8 @@ async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
 @pytest.mark.anyio
 async def test_runs_missed_during_sleep_are_replaced_by_one_run(tmp_path: Path) -> None:
     texts, schedule = await run_schedule(
-        tmp_path, "every 2h", at(2026, 11, 23, 20, 0), at(2026, 11, 24, 8, 16),
-        wakes=at(2026, 11, 24, 8, 15),
+        tmp_path, "every 2h", timestamp(2026, 11, 23, 20, 0), timestamp(2026, 11, 24, 8, 16),
+        wakes=timestamp(2026, 11, 24, 8, 15),
     )  # fmt: skip
 
     assert texts == [
@@ -115,12 +115,12 @@ def provider_of(url: str) -> Settings:
 
 async def run_of(directory: Path, settings: Settings, answers: Path | None) -> ScheduledRun:
     """One run of a schedule that is due, as the book has it."""
-    start = at(2026, 3, 27, 20, 0)
+    start = timestamp(2026, 3, 27, 20, 0)
     clock, book, texts = Clock(start), ScheduleBook(directory / "data"), list[str]()
     book.add(
         NewSchedule("Do it.", str(directory), parse_repeated("21:00", start, ZONE)), start
     )
-    clock.now = at(2026, 3, 27, 21, 0)
+    clock.now = timestamp(2026, 3, 27, 21, 0)
 
     def start_of(schedule: Schedule) -> Launch:
         where = Path(schedule.plan.workspace)

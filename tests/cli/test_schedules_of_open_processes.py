@@ -13,7 +13,7 @@ import pytest
 from refold.client.due_schedules import DueSchedules
 from refold.journal.schedules.recurrence import Recurrence, parse_repeated
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
-from tests.cli.running import LONG, command, refold, script
+from tests.cli.running import LONG, command, script, start_refold
 
 AGO = 90.0  # seconds since the schedules here began: each is due once
 # As `refold schedule run` does it, in a moment: claim, print, end.
@@ -164,8 +164,11 @@ def test_two_servers_and_a_timer_run_each_due_schedule_once(
     answers = script(tmp_path, {"text": "Done."})
     serve = ("serve", "--port", "0", "--script", answers)
 
-    with refold(*serve, cwd=tmp_path) as one, refold(*serve, cwd=tmp_path) as other:
-        with refold("schedule", "run", "--script", answers, cwd=tmp_path) as timer:
+    with (
+        start_refold(*serve, cwd=tmp_path) as one,
+        start_refold(*serve, cwd=tmp_path) as other,
+    ):
+        with start_refold("schedule", "run", "--script", answers, cwd=tmp_path) as timer:
             schedules = [wait_for_run(id_) for id_ in (1, 2, 3)]
             out = timer.communicate(timeout=LONG)[0].decode()
         for server in (one, other):
@@ -186,7 +189,7 @@ def test_a_scheduled_run_continues_when_its_server_is_killed(
     due(tmp_path)
     answers = script(tmp_path, {"text": "Done at last.", "pause": 2.0})
 
-    with refold("serve", "--port", "0", "--script", answers, cwd=tmp_path) as server:
+    with start_refold("serve", "--port", "0", "--script", answers, cwd=tmp_path) as server:
         until = time.monotonic() + LONG
         while not (runs := book().find(1).runs) or not runs[0].session:
             assert time.monotonic() < until, "it never began"

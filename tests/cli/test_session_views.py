@@ -36,9 +36,9 @@ from tests.engine.house import world
 from tests.views.planted import (
     HOSTILE,
     answer,
-    at_home,
     family,
     hold,
+    session_path,
     start_events,
     write_journal,
 )
@@ -58,7 +58,7 @@ def text(capsys: Output, *arguments: str, code: int = 0) -> str:
 
 
 def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     result = document(capsys, "tree", ID, "--leaves")
 
@@ -81,7 +81,7 @@ def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
 def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
     capsys: Output,
 ) -> None:
-    family(at_home())
+    family(session_path())
 
     for words in ((f"{ID}/child-1",), ("root/child-1", "--session", ID),
                   ("child-1", "--session", ID[:10]), ("root", "--session", f"{ID}/child-1")):  # fmt: skip
@@ -114,7 +114,7 @@ def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
 def test_a_missing_session_or_call_is_an_error_that_names_it(
     capsys: Output, words: tuple[str, ...], said: str
 ) -> None:
-    family(at_home())
+    family(session_path())
 
     assert main(words) == 1
     assert said in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_a_missing_session_or_call_is_an_error_that_names_it(
 def test_an_empty_journal_is_reported_as_damaged(
     capsys: Output, words: tuple[str, ...]
 ) -> None:
-    (family(at_home()) / "events.jsonl").write_bytes(b"")
+    (family(session_path()) / "events.jsonl").write_bytes(b"")
 
     assert main(words) == 1
     assert "no event is left in it" in capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_an_empty_journal_is_reported_as_damaged(
 def test_a_subagent_with_an_empty_journal_is_damaged_unless_its_parent_runs(
     capsys: Output, parent_runs: bool, code: int
 ) -> None:
-    path = family(at_home())
+    path = family(session_path())
     (path / "children/child-2/events.jsonl").write_bytes(b"")
     if parent_runs:
         hold(path)
@@ -144,7 +144,7 @@ def test_a_subagent_with_an_empty_journal_is_damaged_unless_its_parent_runs(
 
 
 def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     outcome = text(capsys, "show", f"{ID}/child-1")
     result = document(capsys, "show", f"{ID}/child-1")
@@ -166,8 +166,8 @@ def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> N
 
 def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output) -> None:
     whole = "word " * 3_000 + "the end"
-    blob = BlobFiles(at_home(), Disk()).put(whole.encode())
-    write_journal(at_home(), [
+    blob = BlobFiles(session_path(), Disk()).put(whole.encode())
+    write_journal(session_path(), [
         *start_events(), ModelAsked(),
         Reserved("leaf", "m/small", 0.5, 900, 1, "call-0", "k", 0, "what is it?"),
         Settled(7, Usage(30), "m/small", 0.0, text="word word", full_blob=blob),
@@ -180,8 +180,8 @@ def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output
 
 
 def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> None:
-    blob = BlobFiles(at_home(), Disk()).put(b"all of it")
-    write_journal(at_home(), [
+    blob = BlobFiles(session_path(), Disk()).put(b"all of it")
+    write_journal(session_path(), [
         *start_events(), ModelAsked(), answer("", ("call-7", "bash", '{"command": "make"}')),
         Judged("call-7", "ask", "bash(make)", "it runs a command", source="settings.toml"),
         Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", full_blob=blob),
@@ -202,14 +202,14 @@ def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> N
 
 
 def test_show_reports_a_missing_blob_in_place_of_the_output(capsys: Output) -> None:
-    write_journal(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
+    write_journal(session_path(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
                       Ended("call-0", "done", "cut", full_blob="0" * 64)])  # fmt: skip
 
     assert "is missing)" in text(capsys, "show", f"{ID}/call-0")
 
 
 def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) -> None:
-    write_journal(at_home(), [
+    write_journal(session_path(), [
         *start_events("will it rain?"), ModelAsked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
         Ended("call-0", "done", "rain in Oslo"),
         ModelAsked(("Two steps are left.",), tools=False, policies=("step_limit",)),
@@ -235,7 +235,7 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
 
 def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> None:
     call = ("call-0", HOSTILE, json.dumps({HOSTILE: HOSTILE}))
-    write_journal(at_home(), [
+    write_journal(session_path(), [
         *start_events(HOSTILE), ModelAsked((HOSTILE,)), answer(HOSTILE, call),
         Judged("call-0", "deny", HOSTILE, HOSTILE), Ended("call-0", "refused", HOSTILE),
         Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE, call_id=HOSTILE),
@@ -254,8 +254,8 @@ def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> 
 
 
 def test_tree_reports_a_damaged_subagent_with_exit_code_1(capsys: Output) -> None:
-    family(at_home())
-    journal = at_home() / "children/child-1/events.jsonl"
+    family(session_path())
+    journal = session_path() / "children/child-1/events.jsonl"
     journal.write_bytes(b"no journal\n")
 
     assert main(["tree", ID]) == 1
@@ -268,7 +268,7 @@ def test_tree_reports_a_damaged_subagent_with_exit_code_1(capsys: Output) -> Non
 def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
     capsys: Output,
 ) -> None:
-    family(at_home())
+    family(session_path())
 
     rows = text(capsys, "stream", ID).splitlines()
     assert main(["stream", ID, "--json"]) == 0
@@ -288,7 +288,7 @@ def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
 
 
 def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
-    family(at_home())
+    family(session_path())
 
     rows = text(capsys, "stream", ID, "--after", "16").splitlines()
 
@@ -301,7 +301,7 @@ def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
 def test_stream_ends_with_an_error_when_the_writing_process_exited_mid_turn(
     capsys: Output,
 ) -> None:
-    write_journal(at_home(), [*start_events(), ModelAsked()])
+    write_journal(session_path(), [*start_events(), ModelAsked()])
 
     assert main(["stream", ID]) == 1
 
@@ -319,10 +319,10 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
     @tool(Effect.LOOK)
     async def look() -> Reply:
         """Look at the session that this is a call of."""
-        before = (at_home() / "events.jsonl").read_bytes()
+        before = (session_path() / "events.jsonl").read_bytes()
         records.append(document(capsys, "tree"))
         records.append(document(capsys, "show", "root/call-0"))
-        assert (at_home() / "events.jsonl").read_bytes() == before
+        assert (session_path() / "events.jsonl").read_bytes() == before
         return Reply("seen")
 
     model = ScriptedProvider([("look", "{}")], "Done.")
@@ -347,9 +347,9 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
 
 
 def test_tree_shows_the_call_for_which_a_session_waits_for_approval(capsys: Output) -> None:
-    write_journal(at_home(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
+    write_journal(session_path(), [*start_events(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
                       Judged("call-0", "ask")])  # fmt: skip
-    hold(at_home())
+    hold(session_path())
 
     assert "now: waits for a person: bash make" in text(capsys, "tree", ID)
 

@@ -18,7 +18,7 @@ from refold.cli.main import main
 from refold.client.protocol import Order, Queue, SendMessage, parse_order
 from refold.errors import BadInput
 from refold.views.stream_json.documents import Question, ToolApprovalRequest
-from tests.cli.contract import conforming
+from tests.cli.contract import check_document
 
 ROOT = Path(__file__).parents[2]
 Document = dict[str, Any]
@@ -68,7 +68,7 @@ class Program:
             except Empty:
                 raise AssertionError(f"no {kind} came after {self.seen}") from None
             assert line, f"it ended without {kind}: {self.seen}"
-            self.seen.append(conforming(json.loads(line)))
+            self.seen.append(check_document(json.loads(line)))
             if self.seen[-1]["type"] == kind:
                 return self.seen[-1]
 
@@ -77,7 +77,7 @@ class Program:
         assert self.process.stdin
         self.process.stdin.close()
         while line := self._lines.get(timeout=60):
-            self.seen.append(conforming(json.loads(line)))
+            self.seen.append(check_document(json.loads(line)))
         return self.process.wait(60)
 
     def kinds(self) -> list[str]:

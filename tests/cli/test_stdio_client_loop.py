@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cli.contract import Document, conforming
-from tests.cli.running import call, refold, rest, script
+from tests.cli.contract import Document, check_document
+from tests.cli.running import call, read_rest, script, start_refold
 
 FORMATS = ("--input-format", "stream-json", "--output-format", "stream-json")
 WRITE = call("write_file", path="a.txt", content="hello\n")
@@ -40,7 +40,7 @@ class Driver:
     def run(self) -> int:
         assert self._process.stdout
         for line in self._process.stdout:
-            document = conforming(msgspec.json.decode(line))
+            document = check_document(msgspec.json.decode(line))
             self.seen.append(document)
             answer = self._answers.get(document["type"])
             result = answer(document) if answer else None
@@ -58,7 +58,7 @@ def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
 
     def start(lines: list[Document], answers: dict[str, Answer], *flags: str) -> Driver:
         words = (*FORMATS, "--script", script(tmp_path, *lines), *flags)
-        manager = refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
+        manager = start_refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
         result.append(manager)
         return Driver(manager.__enter__(), answers)
 
@@ -236,12 +236,14 @@ def test_the_last_line_of_stdin_may_lack_a_newline(
     tmp_path: Path, tail: bytes, code: int, errors: int
 ) -> None:
     line = script(tmp_path, {"text": "One."})
-    with refold(*FORMATS, "--script", line, cwd=tmp_path, stdin=subprocess.PIPE) as process:
+    with start_refold(
+        *FORMATS, "--script", line, cwd=tmp_path, stdin=subprocess.PIPE
+    ) as process:
         assert process.stdin
         process.stdin.write(tail)
         process.stdin.close()
         process.stdin = None
-        documents, _ = rest(process)
+        documents, _ = read_rest(process)
 
     kinds = [document["type"] for document in documents]
     assert (process.returncode, kinds.count("result"), kinds.count("error")) == (
@@ -266,7 +268,7 @@ def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(
     tmp_path: Path,
 ) -> None:
     line = script(tmp_path, *[call("think", thought="x" * 90_000)] * 4, {"text": "x"})
-    with refold(
+    with start_refold(
         *FORMATS, "Hi", "--script", line, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         assert process.stdout

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.cli.contract import Document
-from tests.cli.running import LONG, call, refold, rest, script, until
+from tests.cli.running import LONG, call, read_rest, read_until, script, start_refold
 
 STDIO = ("--input-format", "stream-json", "--output-format", "stream-json")
 WRITE = call("write_file", path="a.txt", content="hello\n")
@@ -51,9 +51,11 @@ def answer(request: Document) -> Document:
 def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
     """The session, and its unanswered request."""
     answers = script(here, *lines)
-    with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
+    with start_refold(
+        *STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE
+    ) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, has_type(kind))
+        documents = read_until(process, has_type(kind))
         process.kill()
         return documents[0]["session_id"], documents[-1]
 
@@ -61,7 +63,7 @@ def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Do
 def resume(here: Path, session: str) -> Any:
     answers = script(here, *ENDS)
     more = ("--script", answers, "-r", session)
-    return refold(*STDIO, *more, cwd=here, stdin=subprocess.PIPE)
+    return start_refold(*STDIO, *more, cwd=here, stdin=subprocess.PIPE)
 
 
 @pytest.mark.slow
@@ -72,11 +74,11 @@ def test_a_pending_request_is_repeated_and_answered_before_new_messages(
     session, request = kill_while_waiting(tmp_path, kind, *lines)
     with resume(tmp_path, session) as process:
         send(process, type="user_message", text="and then")
-        again = until(process, has_type(kind))
+        again = read_until(process, has_type(kind))
         send(process, **answer(again[-1]))
-        until(process, has_type("result"))
-        second = until(process, has_type("result"))
-        documents, _ = rest(process)
+        read_until(process, has_type("result"))
+        second = read_until(process, has_type("result"))
+        documents, _ = read_rest(process)
 
     assert [document["type"] for document in again] == ["system", kind]
     assert again[-1] == request
@@ -92,7 +94,7 @@ def test_a_repeated_request_is_denied_when_stdin_ends(
 ) -> None:
     session, _ = kill_while_waiting(tmp_path, kind, *lines)
     with resume(tmp_path, session) as process:
-        documents, _ = rest(process)
+        documents, _ = read_rest(process)
 
     result = documents[-1]
     assert (process.returncode, result["type"], result["text"]) == (0, "result", "Done.")
@@ -104,7 +106,7 @@ def test_a_request_of_a_subagent_is_denied_after_stdin_ends(
     tmp_path: Path,
 ) -> None:
     answers = script(tmp_path, TASK, BELOW, *ENDS)
-    with refold(
+    with start_refold(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         out, _ = process.communicate(
@@ -124,11 +126,11 @@ def test_a_request_of_a_subagent_is_denied_after_the_answer_limit(
 ) -> None:
     monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
     answers = script(tmp_path, TASK, BELOW, *ENDS)
-    with refold(
+    with start_refold(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, has_type("result"))
+        documents = read_until(process, has_type("result"))
 
     assert documents[-1]["text"] == "Done."
     assert not (tmp_path / "a.txt").exists()
@@ -141,14 +143,14 @@ def test_a_pending_plan_is_sent_again_with_the_same_id_after_a_resume(
     plan = call("exit_plan_mode", plan="1. Paint", title="Paint it")
     answers = script(tmp_path, plan)
     first = ("--permission-mode", "plan", "--script", answers)
-    with refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
+    with start_refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, has_type("result"))
+        documents = read_until(process, has_type("result"))
     ready = next(document for document in documents if document["type"] == "plan_ready")
     with resume(tmp_path, documents[0]["session_id"]) as process:
-        again = until(process, has_type("plan_ready"))[-1]
+        again = read_until(process, has_type("plan_ready"))[-1]
         send(process, type="plan_approval", plan=again["plan"], approved=True)
-        result = until(process, has_type("result"))[-1]
+        result = read_until(process, has_type("result"))[-1]
 
     assert again == ready
     assert result["text"] == "Done."

@@ -24,8 +24,8 @@ from refold.errors import BadInput, Held
 from refold.journal.events.kinds import Ended, Entry, HolderEnded
 from refold.journal.home import JournalDirectory
 from refold.journal.store import writer_lock
-from tests.cli.running import LONG, call, command, refold, script
-from tests.journal.journals import go_on
+from tests.cli.running import LONG, call, command, script, start_refold
+from tests.journal.journals import append_as_next_writer
 from tests.terminal.pty_terminal import CTRL_C, ENTER, STAGE, Terminal
 
 WAIT = call("bash", command="touch begun; sleep 300")
@@ -67,17 +67,17 @@ def only_session() -> str:
     return session.id
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + LONG
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 @contextmanager
-def working(project_directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def run_refold(project_directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that has a session open, whose call runs."""
-    with refold(*TASK, script(project_directory, WAIT, DONE)) as process:
+    with start_refold(*TASK, script(project_directory, WAIT, DONE)) as process:
         wait_until((project_directory / "begun").exists)
         yield process
 
@@ -122,7 +122,7 @@ def ended_holders() -> list[HolderEnded]:
 def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
     project_directory: Path,
 ) -> None:
-    with working(project_directory) as holder:
+    with run_refold(project_directory) as holder:
         holder.send_signal(signal.SIGSTOP)
 
         completed_process = steal(project_directory)
@@ -145,7 +145,7 @@ def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
 
 @pytest.mark.slow
 def test_steal_does_not_kill_a_process_that_responds(project_directory: Path) -> None:
-    with working(project_directory) as holder:
+    with run_refold(project_directory) as holder:
         completed_process, again = (
             steal(project_directory),
             steal(project_directory, "--steal"),
@@ -162,7 +162,7 @@ def test_steal_does_not_kill_a_process_that_responds(project_directory: Path) ->
 def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(
     project_directory: Path,
 ) -> None:
-    with working(project_directory) as holder:
+    with run_refold(project_directory) as holder:
         holder.kill()
         holder.wait()
 
@@ -178,7 +178,7 @@ def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(
 def test_exactly_one_of_two_concurrent_steals_gets_the_session(
     project_directory: Path,
 ) -> None:
-    with working(project_directory) as holder:
+    with run_refold(project_directory) as holder:
         holder.send_signal(signal.SIGSTOP)
         (project_directory / "begun").unlink()
         wish = (
@@ -191,9 +191,12 @@ def test_exactly_one_of_two_concurrent_steals_gets_the_session(
             script(project_directory, WAIT),
         )
 
-        with refold(*wish) as first, refold(*wish) as second:
+        with start_refold(*wish) as first, start_refold(*wish) as second:
             wait_until(
-                lambda: None not in (first.poll(), second.poll()) or _one(first, second)
+                lambda: (
+                    None not in (first.poll(), second.poll())
+                    or _wait_for_one(first, second)
+                )
             )
             wait_until((project_directory / "begun").exists)
             (loser,) = [p for p in (first, second) if p.poll() is not None]
@@ -202,7 +205,7 @@ def test_exactly_one_of_two_concurrent_steals_gets_the_session(
     assert len(ended_holders()) == 1
 
 
-def _one(*processes: "subprocess.Popen[bytes]") -> bool:
+def _wait_for_one(*processes: "subprocess.Popen[bytes]") -> bool:
     return any(process.poll() is not None for process in processes)
 
 
@@ -228,7 +231,7 @@ def test_a_session_holder_that_ignores_sigterm_is_killed(project_directory: Path
         end_holder(index(), result, seconds=0.3)
 
         assert holder.wait(LONG) == -signal.SIGKILL
-    assert anyio.run(go_on, directory, b"on")[0] == b""
+    assert anyio.run(append_as_next_writer, directory, b"on")[0] == b""
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ from refold.values.usage import Budget
 from refold.views.stream_json import documents, encode
 from refold.views.stream_json.snapshot import Choices, history, snapshot, status
 from refold.views.stream_json.turn_result import result
-from tests.cli.contract import conforming
+from tests.cli.contract import check_document
 
 ROOT = Path(__file__).parents[2]
 CALL = ToolCall("c1", "bash", Raw(b'{"command": "ls"}'))
@@ -191,7 +191,7 @@ def sample_documents() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("document", sample_documents(), ids=lambda d: d["type"])
 def test_each_written_document_matches_the_schema(document: dict[str, Any]) -> None:
-    conforming(document)
+    check_document(document)
 
 
 def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:

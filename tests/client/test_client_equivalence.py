@@ -37,7 +37,7 @@ def newest_documents(documents: Sequence[Plain]) -> Plain:
     return state
 
 
-def in_process(here: Path) -> list[Plain]:
+def run_in_process(here: Path) -> list[Plain]:
     async def run_story() -> list[Plain]:
         provider = ScriptedProvider("Hi.", "Fine.")
         async with Agent(provider=provider, directory=here).session() as session:
@@ -56,7 +56,7 @@ def in_process(here: Path) -> list[Plain]:
     return anyio.run(run_story)
 
 
-def over_stdio(here: Path) -> list[Plain]:
+def run_over_stdio(here: Path) -> list[Plain]:
     script = here / "answers.jsonl"
     script.write_text("".join(f'{{"text": "{t}"}}\n' for t in ("Hi.", "Fine.")))
     lines = b"".join(msgspec.json.encode(order) + b"\n" for order in ORDERS)
@@ -70,7 +70,7 @@ def over_stdio(here: Path) -> list[Plain]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("through", [in_process, over_stdio])
+@pytest.mark.parametrize("through", [run_in_process, run_over_stdio])
 def test_every_kind_of_handle_yields_the_same_end_state(
     through: Any, tmp_path: Path
 ) -> None:

@@ -28,9 +28,9 @@ def clear_orders() -> None:
     ORDERED.clear()
 
 
-def agent(provider: ScriptedProvider, hooks: Any, **more: Any) -> Agent:
+def make_agent(provider: ScriptedProvider, hooks: Any, **options: Any) -> Agent:
     plain: dict[str, Any] = {"tools": [order], "builtin": False, "mode": "bypass"}
-    return Agent(provider=provider, hooks=hooks, **{**plain, **more})
+    return Agent(provider=provider, hooks=hooks, **{**plain, **options})
 
 
 def last_message(provider: ScriptedProvider) -> str:
@@ -48,7 +48,7 @@ def test_a_hook_function_refuses_a_call_and_the_model_reads_the_reason() -> None
         return {"decision": "block", "reason": f"no {tool_input['what']}"}
 
     provider = ScriptedProvider([CALL], "Then not.")
-    agent(provider, {"PreToolUse": refuse}).run("A taxi.")
+    make_agent(provider, {"PreToolUse": refuse}).run("A taxi.")
 
     assert ORDERED == []
     assert "no taxi" in last_message(provider)
@@ -63,7 +63,9 @@ def test_an_async_hook_function_changes_the_input_of_a_call() -> None:
     async def nothing(event: Document) -> None:
         await anyio.lowlevel.checkpoint()
 
-    agent(ScriptedProvider([CALL], "Done."), {"PreToolUse": [nothing, Change()]}).run("Go.")
+    make_agent(ScriptedProvider([CALL], "Done."), {"PreToolUse": [nothing, Change()]}).run(
+        "Go."
+    )
 
     assert ORDERED == ["bus"]
 
@@ -73,7 +75,7 @@ def test_a_hook_function_adds_text_for_the_model_to_a_message() -> None:
         return {"hookSpecificOutput": {"additionalContext": f"<{event['prompt']}>"}}
 
     provider = ScriptedProvider("Hello.")
-    agent(provider, {"UserPromptSubmit": add}).run("Good day.")
+    make_agent(provider, {"UserPromptSubmit": add}).run("Good day.")
 
     messages = [item.message for item in provider.heard[0].messages]
     texts = [str(getattr(p, "text", "")) for message in messages for p in message.parts]
@@ -88,7 +90,7 @@ def test_a_failing_pre_tool_use_function_refuses_the_call(answer: object) -> Non
         return answer
 
     provider = ScriptedProvider([CALL], "Then not.")
-    result = agent(provider, {"PreToolUse": fail}).run("A taxi.")
+    result = make_agent(provider, {"PreToolUse": fail}).run("A taxi.")
 
     assert ORDERED == []
     assert len(result.denials) == 1
@@ -101,7 +103,7 @@ def test_a_hook_function_cannot_allow_a_call_that_a_rule_denies() -> None:
 
     provider = ScriptedProvider([CALL], "Then not.")
     hooks = {"PreToolUse": allow}
-    agent(provider, hooks, settings={"permissions.deny": ("order",)}).run("A taxi.")
+    make_agent(provider, hooks, settings={"permissions.deny": ("order",)}).run("A taxi.")
 
     assert ORDERED == []
 
@@ -114,7 +116,7 @@ def test_hook_functions_are_called_at_each_event_of_a_session(tmp_path: Path) ->
         called.append(event["hook_event_name"])
 
     hooks = cast("dict[HookEvent, Any]", dict.fromkeys(HOOK_EVENTS, note))
-    agent(ScriptedProvider([CALL], "Done."), hooks, home=tmp_path).run("Go.")
+    make_agent(ScriptedProvider([CALL], "Done."), hooks, home=tmp_path).run("Go.")
 
     assert called == [
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
@@ -130,7 +132,7 @@ def test_two_hook_functions_of_the_same_name_are_both_called_in_order() -> None:
 
         return note
 
-    agent(ScriptedProvider("Hello."), {"Stop": (noting(1), noting(2))}).run("Go.")
+    make_agent(ScriptedProvider("Hello."), {"Stop": (noting(1), noting(2))}).run("Go.")
 
     assert called == [1, 2]
 
@@ -145,6 +147,6 @@ def test_two_hook_functions_of_the_same_name_are_both_called_in_order() -> None:
 )  # fmt: skip
 def test_invalid_hooks_are_refused_at_the_start(hooks: Any, why: str) -> None:
     with pytest.raises(BadInput) as error:
-        agent(ScriptedProvider("Hello."), hooks).run("Go.")
+        make_agent(ScriptedProvider("Hello."), hooks).run("Go.")
 
     assert str(error.value).startswith(why)

@@ -18,20 +18,20 @@ WRITE = ("write_file", '{"path": "a.txt", "content": "hello\\n"}')
 ASK = ("ask_user", '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}')
 
 
-def agent(here: Path, *script: Line, **more: object) -> Agent:
+def make_agent(here: Path, *script: Line, **options: object) -> Agent:
     data = {
         "directory": here / "ws", "home": here / "home",
         "provider": ScriptedProvider(*script), "settings": {"sandbox.profile": "off"},
     }  # fmt: skip
     (here / "ws").mkdir(exist_ok=True)
-    return Agent(**{**data, **more})  # type: ignore[arg-type]
+    return Agent(**{**data, **options})  # type: ignore[arg-type]
 
 
-async def nothing_is_allowed(question: Question) -> str:
+async def deny(question: Question) -> str:
     return f"{question.tool} is not for you"
 
 
-async def everything_is_allowed(question: Question) -> bool:
+async def allow(question: Question) -> bool:
     return True
 
 
@@ -39,14 +39,14 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
     tmp_path: Path,
 ) -> None:
     async def main() -> tuple[Result, Result]:
-        result = agent(
+        result = make_agent(
             tmp_path,
             [ENTER],
             [WRITE],
             [PLAN],
             [WRITE],
             "Made.",
-            approve=everything_is_allowed,
+            approve=allow,
         )
         async with result.session() as session:
             planned = await session.run("Plan a file.")
@@ -69,7 +69,7 @@ def test_a_rejected_plan_returns_to_the_model_which_plans_again(
     tmp_path: Path,
 ) -> None:
     async def main() -> Result:
-        result = agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=everything_is_allowed)
+        result = make_agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=allow)
         async with result.session() as session:
             await session.run("Plan a file.")
             again = await session.reject_plan("Use another name.")
@@ -83,7 +83,7 @@ def test_a_rejected_plan_returns_to_the_model_which_plans_again(
 
 def test_approve_plan_without_a_plan_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
-        async with agent(tmp_path, "Hi.").session() as session:
+        async with make_agent(tmp_path, "Hi.").session() as session:
             await session.run("Hi")
             with pytest.raises(BadInput, match="no plan"):
                 await session.approve_plan()
@@ -99,7 +99,7 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
         return ["red", "It is warm."]
 
     async def main() -> Result:
-        async with agent(tmp_path, [ASK], "Red.", approve=answer).session() as session:
+        async with make_agent(tmp_path, [ASK], "Red.", approve=answer).session() as session:
             result = await session.run("Paint it.")
             messages = session.view.conversation.messages
             assert any(
@@ -125,7 +125,9 @@ def test_options_of_a_question_may_be_plain_strings(tmp_path: Path) -> None:
     questions = '[{"question": "Which?", "options": ["red", {"label": "blue"}]}]'
     ask = ("ask_user", f'{{"questions": {questions}}}')
 
-    assert agent(tmp_path, [ask], "Red.", approve=answer).run("Paint it.").text == "Red."
+    assert (
+        make_agent(tmp_path, [ask], "Red.", approve=answer).run("Paint it.").text == "Red."
+    )
     (result,) = put[0].asks
     assert [option.label for option in result.options] == ["red", "blue"]
 
@@ -133,13 +135,13 @@ def test_options_of_a_question_may_be_plain_strings(tmp_path: Path) -> None:
 def test_ask_user_is_not_offered_without_an_approve_function(tmp_path: Path) -> None:
     provider = ScriptedProvider("Hi.")
 
-    agent(tmp_path, provider=provider).run("Hi")
+    make_agent(tmp_path, provider=provider).run("Hi")
 
     assert "ask_user" not in [tool.name for tool in provider.heard[0].tools]
 
 
 def test_denial_reports_the_reason_of_the_approve_function(tmp_path: Path) -> None:
-    outcome = agent(tmp_path, [WRITE], "Pity.", approve=nothing_is_allowed)
+    outcome = make_agent(tmp_path, [WRITE], "Pity.", approve=deny)
 
     result = outcome.run("Make it.")
 
@@ -160,7 +162,7 @@ def test_always_allowed_rules_of_a_folder_apply_to_programs(
         folder, "edit_file(a.txt)"
     )
 
-    result = agent(tmp_path, [WRITE], "Made.").run("Make it.")
+    result = make_agent(tmp_path, [WRITE], "Made.").run("Make it.")
 
     assert (result.denials, (folder / "a.txt").read_text()) == ((), "hello\n")
 
@@ -172,7 +174,7 @@ def test_approve_result_of_another_type_raises_and_allows_nothing(
     async def unclear(question: Question) -> object:
         return said
 
-    result = agent(tmp_path, [WRITE], "Ok.", approve=unclear)
+    result = make_agent(tmp_path, [WRITE], "Ok.", approve=unclear)
 
     with pytest.raises(BadInput, match="has to be True, False or a reason"):
         result.run("Make it.")

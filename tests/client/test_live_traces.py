@@ -28,7 +28,7 @@ from refold.session.recorder import Recorder
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.views.metrics import DURATION_METRIC, FIRST_CHUNK_METRIC, TOKENS_METRIC
 from refold.views.traces import traces
-from tests.agents.families import AgentFamily, give, tool_call
+from tests.agents.families import AgentFamily, task_call, tool_call
 from tests.agents.test_teams_at_work import team
 from tests.cli.running import LONG, command, script
 from tests.tui.sessions import Story, stories
@@ -38,7 +38,7 @@ TAKEN = Answer(b"{}")
 
 
 @contextmanager
-def collecting(answer: Answer = TAKEN) -> Generator[WireServer]:
+def run_collector(answer: Answer = TAKEN) -> Generator[WireServer]:
     def answering(_: ReceivedRequest) -> Answer:
         return answer
 
@@ -72,17 +72,17 @@ def points(body: bytes) -> Mapping[str, list[dict[str, Any]]]:
     }
 
 
-def house_at(root: Path, endpoint: str, **more: Any) -> AgentFamily:
+def make_family(root: Path, endpoint: str, **options: Any) -> AgentFamily:
     scripts = {
         "Go": [
-            [give("Look.", "explore"), tool_call("list_files", path=".")],
+            [task_call("Look.", "explore"), tool_call("list_files", path=".")],
             [tool_call("read_file", path="none.txt")],
             "Done.",
         ],
         "Look.": [[tool_call("list_files", path=".")], "Seen."],
         "Again": ["Nothing new."],
     }
-    return AgentFamily(root, scripts, settings={"otel.endpoint": endpoint, **more})
+    return AgentFamily(root, scripts, settings={"otel.endpoint": endpoint, **options})
 
 
 def collect_spans(family: AgentFamily, session: str, *, content: bool = False) -> Spans:
@@ -95,8 +95,8 @@ def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
     tmp_path: Path, content: bool
 ) -> None:
     """Over two turns, a subagent, and a second start that resumes it."""
-    with collecting() as server:
-        family = house_at(tmp_path, server.url, **{"otel.content": content})
+    with run_collector() as server:
+        family = make_family(tmp_path, server.url, **{"otel.content": content})
 
         async def scenario() -> str:
             async with family.session() as session:
@@ -121,7 +121,7 @@ def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
     key = f"ghp_{'aB3dE6gH9' * 4}"
     (tmp_path / "work").mkdir()
     (tmp_path / "work/notes.txt").write_text(f"token {key}\n")
-    with collecting() as server:
+    with run_collector() as server:
         scripts = {"Go": [[tool_call("read_file", path="notes.txt")], f"It is {key}."]}
         family = AgentFamily(
             tmp_path, scripts, settings={"otel.endpoint": server.url, "otel.content": True}
@@ -145,7 +145,7 @@ def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
     tmp_path: Path,
 ) -> None:
     """They work over two turns of the root, and in a second start."""
-    with collecting() as server:
+    with run_collector() as server:
         set_ = {"otel.endpoint": server.url, "subagents.teams": True}
         family = AgentFamily(tmp_path, team(), settings=set_)
 
@@ -199,8 +199,8 @@ def test_live_spans_of_generated_sessions_equal_those_computed_from_the_journal(
 def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
     tmp_path: Path,
 ) -> None:
-    with collecting() as server:
-        family = house_at(tmp_path, server.url)
+    with run_collector() as server:
+        family = make_family(tmp_path, server.url)
 
         async def scenario() -> str:
             async with family.session() as session:
@@ -248,7 +248,7 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
 def test_an_unreachable_collector_is_logged_once_and_turns_continue(
     tmp_path: Path,
 ) -> None:
-    family = house_at(tmp_path, "http://127.0.0.1:9")
+    family = make_family(tmp_path, "http://127.0.0.1:9")
 
     async def scenario() -> Sequence[str]:
         async with family.session() as session:
@@ -303,7 +303,7 @@ def test_without_the_endpoint_setting_no_trace_module_is_imported_and_no_span_se
         "known = ('refold.app.otlp', 'refold.app.live_traces', 'refold.views.traces'); "
         "sys.exit(any(n in known or n.split('.')[0] == 'opentelemetry' for n in sys.modules))"
     )
-    with collecting() as server:
+    with run_collector() as server:
         environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url}
         ended = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, env=environ, cwd=tmp_path
@@ -342,8 +342,8 @@ def test_metrics_are_readable_by_the_official_protobuf_package(tmp_path: Path) -
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", reason=why
     )
     json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
-    with collecting() as server:
-        house_at(tmp_path, server.url).run("Go")
+    with run_collector() as server:
+        make_family(tmp_path, server.url).run("Go")
     (body,) = request_bodies(server, "/v1/metrics")
 
     read = json_format.Parse(body, service.ExportMetricsServiceRequest())

@@ -23,7 +23,7 @@ def write_preset(home: Path) -> Path:
     return path
 
 
-def agent(tmp_path: Path, *lines: str) -> Agent:
+def make_agent(tmp_path: Path, *lines: str) -> Agent:
     directory = tmp_path / "work"
     directory.mkdir(exist_ok=True)
     return Agent(
@@ -36,7 +36,7 @@ def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) 
 
     async def run_story() -> list[str]:
         texts = list[str]()
-        async with agent(tmp_path, "One.", "Two.").session() as session:
+        async with make_agent(tmp_path, "One.", "Two.").session() as session:
             await session.run("Go.")
             texts.append(session.view.conversation.system_prompt.system[:11])
             assert await session.set_preset("mine")
@@ -44,7 +44,7 @@ def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) 
             await session.run("Go on.")
             texts.append(session.view.conversation.system_prompt.system[:11])
             id_ = session.id
-        async with agent(tmp_path, "Three.").session(id_) as session:
+        async with make_agent(tmp_path, "Three.").session(id_) as session:
             await session.run("And on.")
             texts.append(session.view.conversation.system_prompt.system[:11])
             assert session.agents.preset == "mine"
@@ -60,11 +60,11 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
     path = write_preset(tmp_path / "home")
 
     async def run_story() -> tuple[str, tuple[str, ...]]:
-        async with agent(tmp_path).session() as session:
+        async with make_agent(tmp_path).session() as session:
             await session.set_preset("mine")
             id_ = session.id
         path.unlink()
-        async with agent(tmp_path, "Yes.").session(id_) as session:
+        async with make_agent(tmp_path, "Yes.").session(id_) as session:
             notices = tuple(session.notices())
             return (await session.run("Go.")).text, notices
 
@@ -77,7 +77,7 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
 
 def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> None:
     async def run_story() -> list[tuple[str, str]]:
-        async with agent(tmp_path).session() as session:
+        async with make_agent(tmp_path).session() as session:
             await session.set_agent("review")
             await session.set_preset("work")
             chosen = [(session.agent, session.agents.preset)]
@@ -90,7 +90,7 @@ def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["codign", "../x"])
 def test_a_preset_that_does_not_exist_is_refused(tmp_path: Path, name: str) -> None:
     async def run_story() -> None:
-        async with agent(tmp_path).session() as session:
+        async with make_agent(tmp_path).session() as session:
             with pytest.raises(BadInput, match="there is no preset"):
                 await session.set_preset(name)
             assert session.agents.preset == "coding"
@@ -139,7 +139,7 @@ def test_orders_set_preset_and_format(line: bytes, order: Order) -> None:
 
 def test_preset_and_format_changes_are_recorded(tmp_path: Path) -> None:
     async def run_story() -> list[object]:
-        async with agent(tmp_path).session() as session:
+        async with make_agent(tmp_path).session() as session:
             await session.set_preset("work")
             await session.set_format("json")
             return [entry.event for entry in await session.reports.entries(0)]

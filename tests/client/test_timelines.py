@@ -20,7 +20,7 @@ from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
-from tests.journal.shelves import put
+from tests.journal.shelves import put_journal
 
 ID = "20260101-000001-0001"
 
@@ -56,7 +56,7 @@ def read_all(timelines: Timelines, limit: int) -> list[str]:
 
 def test_pages_of_a_timeline_are_taken_from_one_reading(tmp_path: Path) -> None:
     home = CountingDirectory(tmp_path)
-    put(home, ID, *session(*steps(7), TurnEnded("answered")))
+    put_journal(home, ID, *session(*steps(7), TurnEnded("answered")))
     timelines = Timelines(home, lambda call: call.name)
 
     assert read_all(timelines, 2) == [f"root/step-{n}" for n in range(1, 8)]
@@ -65,11 +65,11 @@ def test_pages_of_a_timeline_are_taken_from_one_reading(tmp_path: Path) -> None:
 
 def test_a_journal_that_has_grown_is_read_again(tmp_path: Path) -> None:
     home = CountingDirectory(tmp_path)
-    put(home, ID, *session(*steps(1)))
+    put_journal(home, ID, *session(*steps(1)))
     timelines = Timelines(home, lambda call: call.name)
     before = read_all(timelines, 10)
 
-    put(home, ID, *session(*steps(2)))
+    put_journal(home, ID, *session(*steps(2)))
 
     assert before == ["root/step-1"]
     assert read_all(timelines, 10) == ["root/step-1", "root/step-2"]
@@ -77,7 +77,7 @@ def test_a_journal_that_has_grown_is_read_again(tmp_path: Path) -> None:
 
 
 def test_pages_end_where_a_model_uses_the_id_of_a_call_again(tmp_path: Path) -> None:
-    put(
+    put_journal(
         JournalDirectory(tmp_path),
         ID,
         *session(*steps(3, ToolCall("c1", "calc", Raw(b"{}")))),
@@ -90,7 +90,7 @@ def test_pages_end_where_a_model_uses_the_id_of_a_call_again(tmp_path: Path) -> 
 
 
 def test_a_page_behind_a_call_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    put(JournalDirectory(tmp_path), ID, *session(*steps(1)))
+    put_journal(JournalDirectory(tmp_path), ID, *session(*steps(1)))
 
     with pytest.raises(BadInput, match="has the address 'root/none'"):
         Timelines(JournalDirectory(tmp_path), lambda call: call.name).page(

@@ -260,7 +260,7 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
     tmp_path: Path, mode: str
 ) -> None:
     async def ask(project: CodeProject) -> list[str]:
-        return [await _failing(project.mentions, 1, "make_tea") for _ in range(3)]
+        return [await _error_text(project.mentions, 1, "make_tea") for _ in range(3)]
 
     with language_servers(tmp_path, mode, seconds=0.4) as here:
         texts = anyio.run(ask, here)
@@ -271,7 +271,7 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
 
 def test_a_server_without_diagnostics_fails_after_the_timeout(tmp_path: Path) -> None:
     with language_servers(tmp_path, "silent", seconds=0.4) as here:
-        failing = anyio.run(_failing, here.wrong)
+        failing = anyio.run(_error_text, here.wrong)
 
     assert failing == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
@@ -351,8 +351,8 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
     async def ask(project: CodeProject) -> list[str]:
         (project.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
         project.forbidden = "secret"
-        wrong = await _failing(project.wrong, "secret.py")
-        outline = await _failing(project.outline, "secret.py")
+        wrong = await _error_text(project.wrong, "secret.py")
+        outline = await _error_text(project.outline, "secret.py")
         return [
             await project.find_symbols("tea"),
             await project.mentions(1, "make_tea"),
@@ -388,7 +388,7 @@ def test_references_without_a_language_server_fail_and_name_the_server(
     tmp_path: Path,
 ) -> None:
     with language_servers(tmp_path, "") as here:
-        failing = anyio.run(_failing, here.mentions, 1, "make_tea")
+        failing = anyio.run(_error_text, here.mentions, 1, "make_tea")
 
     assert failing == (
         "No language server for Python is installed: basedpyright-langserver is not on PATH "
@@ -448,7 +448,7 @@ def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> Non
     assert result is None
 
 
-async def _failing(call: Callable[..., object], *arguments: object) -> str:
+async def _error_text(call: Callable[..., object], *arguments: object) -> str:
     with pytest.raises(ToolFailed) as failure:
         await call(*arguments)  # pyright: ignore[reportGeneralTypeIssues]
     return str(failure.value)

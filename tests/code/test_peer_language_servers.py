@@ -69,7 +69,7 @@ def needs(program: Path) -> None:
         pytest.skip(f"{program.name} is not in {program.parent}")
 
 
-def texts(
+def call_tools(
     directory: Path, programs: Path, files: Mapping[str, str], *lines: Line
 ) -> list[str]:
     """What the calls of a session gave the model."""
@@ -111,7 +111,7 @@ def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
 ) -> None:
     needs(PYTHON / "basedpyright-langserver")
 
-    result = texts(
+    result = call_tools(
         tmp_path, PYTHON, SHAPES,
         call("symbols", query="Square"),
         call("symbols", file="shapes.py"),
@@ -146,7 +146,7 @@ def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
 def test_typescript_language_server_finds_symbols_uses_and_errors(tmp_path: Path) -> None:
     needs(TYPESCRIPT / "typescript-language-server")
 
-    result = texts(
+    result = call_tools(
         tmp_path, TYPESCRIPT, TS_SHAPES,
         call("symbols", file="shapes.ts"),
         call("symbols", query="squ"),
@@ -223,10 +223,10 @@ def of_kind(above: int, word: str) -> list[int]:
     return [pid for pid in numbers if below(pid) and pid != above]
 
 
-def wait_until(seconds: float, holds: object) -> bool:
+def wait_until(seconds: float, condition: object) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if holds():  # pyright: ignore[reportCallIssue]
+        if condition():  # pyright: ignore[reportCallIssue]
             return True
         time.sleep(0.05)
     return False

@@ -446,7 +446,7 @@ async def fallback_model(build: Build) -> object:
         return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
 
     async with wire_server(serve_second_model) as server:
-        settings = mine(providers__mine__base_url=server.url, http__retries=0)
+        settings = own_provider(providers__mine__base_url=server.url, http__retries=0)
         async with build(settings=settings).session() as session:
             await session.run("Go.")
             return [name for name, _ in session.view.account.by_model]
@@ -484,7 +484,7 @@ async def has_notes(build: Any) -> object:
 
 async def traces(build: Build) -> object:
     async with wire_server(answer("openai-chat", Line("Hi."))) as server:
-        settings = mine(providers__mine__base_url=server.url)
+        settings = own_provider(providers__mine__base_url=server.url)
         async with (
             build(settings=settings).session() as session,
             session.stream("Go.") as frames,
@@ -502,14 +502,14 @@ async def corrections(build: Build) -> object:
     return len(provider.heard) - 1
 
 
-def mine(**more: object) -> dict[str, object]:
+def own_provider(**options: object) -> dict[str, object]:
     plain = {"model": "mine/m", "providers.mine.wire": "openai-chat"}
-    return {**plain, **{k.replace("__", "."): v for k, v in more.items()}}
+    return {**plain, **{k.replace("__", "."): v for k, v in options.items()}}
 
 
 async def retries(build: Build) -> object:
     async with wire_server(lambda _: Answer(b"{}", 500)) as server:
-        settings = mine(
+        settings = own_provider(
             providers__mine__base_url=server.url, http__max_retry_wait_seconds=0.01
         )
         await run_turn(build(settings=settings))
@@ -519,14 +519,16 @@ async def retries(build: Build) -> object:
 async def max_retry_wait(build: Build) -> object:
     busy = Answer(b"{}", 429, headers={"retry-after": "99"})
     async with wire_server(busy) as server:
-        text = await run_turn(build(settings=mine(providers__mine__base_url=server.url)))
+        text = await run_turn(
+            build(settings=own_provider(providers__mine__base_url=server.url))
+        )
     return text.partition("refold waits ")[2].partition(" at most")[0]
 
 
 async def idle(build: Build) -> object:
     async with wire_server(Answer(then="hang")) as server:
         url = server.url
-        settings = mine(providers__mine__base_url=url, http__retries=0)
+        settings = own_provider(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
             return "0.05 s" in await run_turn(build(settings=settings))
     return "more than half a second"
@@ -577,7 +579,7 @@ async def warns_of_the_quota(build: Any) -> object:
         return any("storage.quota_gb" in notice for notice in app.notices())
 
 
-async def connecting(build: Build) -> object:
+async def connect_seconds(build: Build) -> object:
     """To a port on which no server accepts connections."""
     full = socket.socket()
     callers = [socket.socket() for _ in range(3)]
@@ -588,7 +590,7 @@ async def connecting(build: Build) -> object:
             caller.setblocking(False)
             caller.connect_ex(full.getsockname())
         url = "http://{}:{}".format(*full.getsockname())
-        settings = mine(providers__mine__base_url=url, http__retries=0)
+        settings = own_provider(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
             return "0.05 s" in await run_turn(build(settings=settings))
         return "more than half a second"
@@ -898,7 +900,7 @@ async def money(build: Build) -> object:
     answers = [answer("openai-chat", line) for line in lines]
 
     async with wire_server(lambda _: answers.pop(0)) as server:
-        settings = mine(providers__mine__base_url=server.url)
+        settings = own_provider(providers__mine__base_url=server.url)
         prices = {"prices.mine/m.input": 1.0, "prices.mine/m.output": 1.0}
         async with build(settings={**settings, **prices}).session() as session:
             result = await session.run("Go.")
@@ -1070,7 +1072,7 @@ CHANGED: dict[str, Change] = {
     ),
     "code.after_edit": Change("off", True, False, checks_edits),
     "web.robots": Change(False, False, True, reads_excluded_page),
-    "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
+    "http.connect_seconds": Change(0.05, "more than half a second", True, connect_seconds),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),
     "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", max_retry_wait),
@@ -1113,7 +1115,7 @@ def test_the_table_of_changed_settings_is_complete() -> None:
 def test_a_model_alias_resolves_to_its_model(build: Build) -> None:
     async def ask_alias() -> str:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
-            plain = mine(
+            plain = own_provider(
                 providers__mine__base_url=server.url, model_aliases__fast="mine/quick"
             )
             await run_turn(build(settings={**plain, "model": "fast"}))
@@ -1230,7 +1232,7 @@ async def run_with_own_provider(
     """How a turn ended, and the first request to the server."""
     answering = answer("openai-chat", lines if isinstance(lines, Line) else Line(lines))
     async with wire_server(answering) as server:
-        data = mine(providers__mine__base_url=server.url, **settings)
+        data = own_provider(providers__mine__base_url=server.url, **settings)
         async with build(settings=data).session() as session:
             return await session.run("Go."), server.heard[0]
 
@@ -1288,7 +1290,7 @@ def test_the_window_setting_of_a_provider_limits_the_request(build: Build) -> No
     async def ask_with_window(window: int) -> bytes:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             where = {"providers__mine__base_url": server.url}
-            data = mine(providers__mine__window=window, **where)
+            data = own_provider(providers__mine__window=window, **where)
             async with build(settings=data).session() as session:
                 await session.run("x" * 60_000)
                 return bytes(server.heard[-1].body)

@@ -11,31 +11,31 @@ from refold.config.trusted_folders import TrustedFolders
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     path = Path(os.path.realpath(tmp_path))
     (path / "inner").mkdir()
     return path
 
 
-def test_an_empty_folder_has_no_instruction_files(top: Path) -> None:
-    result = texts(top)
+def test_an_empty_folder_has_no_instruction_files(root: Path) -> None:
+    result = texts(root)
 
-    assert (result.root, result.found, result.names) == (str(top), (), "")
+    assert (result.root, result.found, result.names) == (str(root), (), "")
 
 
 def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
-    top: Path,
+    root: Path,
 ) -> None:
-    (top / ".git").mkdir()
-    (top / ".refold/prompts/mine").mkdir(parents=True)
-    (top / ".refold/context.md").write_text("x" * 1234)
-    (top / "inner/AGENTS.md").symlink_to("gone")
-    (top / "inner/.agents/skills").mkdir(parents=True)
-    (top / "inner/.agents/skills/.hidden").touch()
-    (top / "inner/.refold").mkdir()
-    (top / "inner/.refold/skills.md").touch()
+    (root / ".git").mkdir()
+    (root / ".refold/prompts/mine").mkdir(parents=True)
+    (root / ".refold/context.md").write_text("x" * 1234)
+    (root / "inner/AGENTS.md").symlink_to("gone")
+    (root / "inner/.agents/skills").mkdir(parents=True)
+    (root / "inner/.agents/skills/.hidden").touch()
+    (root / "inner/.refold").mkdir()
+    (root / "inner/.refold/skills.md").touch()
 
-    result = texts(top / "inner")
+    result = texts(root / "inner")
 
     assert describe_texts(result) == (
         "../.refold/context.md (1,234 bytes)",
@@ -44,7 +44,7 @@ def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
         ".refold/skills.md (0 bytes)",
     )
     assert [text.folder for text in result.found] == [
-        str(top), str(top / "inner"), str(top), str(top / "inner"),
+        str(root), str(root / "inner"), str(root), str(root / "inner"),
     ]  # fmt: skip
 
 
@@ -54,16 +54,16 @@ def test_a_long_list_of_instruction_files_is_abbreviated() -> None:
     assert FolderTexts("/", many).names.endswith("7.md and 2 more")
 
 
-def test_only_instructions_outside_trusted_folders_are_reported_as_new(top: Path) -> None:
-    (top / ".git").mkdir()
-    (top / "AGENTS.md").touch()
-    (top / "inner/AGENTS.md").touch()
-    folders = TrustedFolders(top / "own/folders.toml")
+def test_only_instructions_outside_trusted_folders_are_reported_as_new(root: Path) -> None:
+    (root / ".git").mkdir()
+    (root / "AGENTS.md").touch()
+    (root / "inner/AGENTS.md").touch()
+    folders = TrustedFolders(root / "own/folders.toml")
 
-    before = untrusted_texts(top / "inner", folders).names
-    folders.trust_texts(top / "inner")
-    half = untrusted_texts(top / "inner", folders).names
-    folders.trust_texts(top)
+    before = untrusted_texts(root / "inner", folders).names
+    folders.trust_texts(root / "inner")
+    half = untrusted_texts(root / "inner", folders).names
+    folders.trust_texts(root)
 
     assert (before, half) == ("../AGENTS.md, AGENTS.md", "../AGENTS.md")
-    assert untrusted_texts(top / "inner", folders).found == ()
+    assert untrusted_texts(root / "inner", folders).found == ()

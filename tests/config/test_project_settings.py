@@ -42,7 +42,7 @@ def directory(
     )
 
 
-def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
+def trust_directory(folder: Path, places: Paths, **flags: object) -> FolderSettings:
     """As `directory`, after a person has seen what is there now."""
     TrustedFolders(places.folders).trust(load_project(folder, places))
     return directory(folder, places, **flags)
@@ -118,7 +118,7 @@ def test_permission_rules_of_all_layers_are_combined_with_their_sources(
     write_config(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
     TrustedFolders(places.folders).store_allow_rules(folder, "bash(npm test)")
 
-    at = trusting(folder, places, permissions__deny=("bash(rm *)",))
+    at = trust_directory(folder, places, permissions__deny=("bash(rm *)",))
 
     assert rules(at) == [
         ("deny", "bash(rm *)", "command line"),
@@ -152,7 +152,7 @@ def test_project_settings_apply_only_after_the_folder_is_trusted(
     write_config(folder, RULES)
 
     before = directory(folder, places)
-    after = trusting(folder, places)
+    after = trust_directory(folder, places)
 
     assert (before.state, rules(before)) == ("new", [])
     assert before.reason_ignored.startswith(f".refold/config.toml in {folder}: not trusted")
@@ -185,11 +185,11 @@ def test_changed_project_settings_are_ignored_until_trusted_again(
     folder: Path, places: Paths, change: Callable[[Path], object]
 ) -> None:
     write_config(folder, RULES)
-    trusting(folder, places)
+    trust_directory(folder, places)
     change(folder)
 
     changed = directory(folder, places)
-    again = trusting(folder, places)
+    again = trust_directory(folder, places)
 
     assert (changed.state, rules(changed)) == ("changed", [])
     assert "changed since" in changed.reason_ignored
@@ -200,7 +200,7 @@ def test_trust_applies_to_the_real_folder_and_not_to_subfolders_or_siblings(
     folder: Path, places: Paths, tmp_path: Path
 ) -> None:
     write_config(folder, RULES)
-    trusting(folder, places)
+    trust_directory(folder, places)
     (tmp_path / "link").symlink_to(folder)
     for other in (folder / "below", tmp_path / "work2"):
         (other / ".refold").mkdir(parents=True)
@@ -303,7 +303,7 @@ def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(
         '[sandbox]\nprofile = "read-only"\nnetwork = false\n' + RULES,
     )
 
-    settings = trusting(folder, places).settings
+    settings = trust_directory(folder, places).settings
 
     assert (settings.models.main, settings.models.small, settings.effort) == (
         "a/b", "e/f", "low",
@@ -338,12 +338,12 @@ def test_project_settings_are_shown_with_escaped_control_characters(
 # Hostile files. -----------------------------------------------------------------------
 
 
-def a_link(path: Path) -> None:
+def make_link(path: Path) -> None:
     (path.parent / "real.toml").write_text("")
     path.symlink_to(path.parent / "real.toml")
 
 
-def a_socket(path: Path) -> None:
+def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as result:
         before = Path.cwd()
         os.chdir(path.parent)  # names of sockets are short
@@ -356,12 +356,12 @@ def a_socket(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (a_link, "it is a link"),
+        (make_link, "it is a link"),
         (lambda at: at.symlink_to("/dev/zero"), "it is a link"),
         (lambda at: at.symlink_to("/nowhere"), "it is a link"),
         (lambda at: at.mkdir(), "it is not a file"),
         (lambda at: os.mkfifo(at), "it is not a file"),
-        (a_socket, "it is not a file"),
+        (make_socket, "it is not a file"),
         (lambda at: at.write_bytes(b"#" * 10_000_000), "it is larger than 64 KiB"),
         (lambda at: at.write_bytes(b"a = '\xff'"), "it is not UTF-8: invalid start byte"),
         (

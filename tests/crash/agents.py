@@ -40,7 +40,7 @@ class Run(NamedTuple):
     code: int
     told: list[dict[str, Any]]
     err: str
-    struck: bool
+    run_with_fault: bool
 
 
 def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
@@ -48,7 +48,7 @@ def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def struck(workspace: Path, inject: str, *arguments: str) -> Run:
+def run_with_fault(workspace: Path, inject: str, *arguments: str) -> Run:
     """Run the script in `workspace`, with a fault injected by strace."""
     log = workspace.parent / "strace.txt"
     # Not with --seccomp-bpf: then strace counts no calls, and strikes the first or none.

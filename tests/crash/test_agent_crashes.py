@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from tests.crash.agents import COUNTED, SCRIPT, Refold, Run, call, struck, write_lines
+from tests.crash.agents import (
+    COUNTED,
+    SCRIPT,
+    Refold,
+    Run,
+    call,
+    run_with_fault,
+    write_lines,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -125,7 +133,7 @@ def test_an_agent_killed_at_any_system_call_resumes_from_acknowledged_events(
     hits = 0
     calls = range(first, MOST, SHARES.get(syscall, 1))
     for when, workspace in zip(calls, places, strict=False):
-        run = struck(workspace, f"{syscall}:signal=SIGKILL:when={when}", "Go")
+        run = run_with_fault(workspace, f"{syscall}:signal=SIGKILL:when={when}", "Go")
         assert_goes_on(run, workspace, refold)
         if not run.struck:
             break
@@ -144,7 +152,9 @@ def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
     step = FAULTS[syscall]
     first = 1 + (len(error) + len(lasting)) % step
     for when, workspace in zip(range(first, MOST, step), places, strict=False):
-        run = struck(workspace, f"{syscall}:error={error}:when={when}{lasting}", "Go")
+        run = run_with_fault(
+            workspace, f"{syscall}:error={error}:when={when}{lasting}", "Go"
+        )
         ended_well = bool(run.told) and run.told[-1]["type"] == "result" and run.code == 0
         if not ended_well:
             text = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}[error]

@@ -57,14 +57,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def write(path: str, **fields: Any) -> None:
+def write_tool_file(path: str, **fields: Any) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(fields))
 
 
 def make_tool(**fields: Any) -> Tool:
     """The tool of a file that says this."""
-    write("t/one.json", **fields)
+    write_tool_file("t/one.json", **fields)
     variant = Variant(name="one", tools=("t/one.json",))
     (tool,) = command_tools(Declared(variant, "a.toml", 3, os.getcwd()))
     return tool
@@ -237,12 +237,12 @@ def test_an_unsafe_command_tool_file_is_an_error_with_the_reason(
 
 
 def test_a_tool_with_the_name_of_another_is_refused() -> None:
-    write("t/one.json", **{**COUNT, "name": "read_file"})
+    write_tool_file("t/one.json", **{**COUNT, "name": "read_file"})
     with pytest.raises(BadInput, match="there is a tool 'read_file' already"):
         start_app('tools = ["t/one.json"]\n')
 
-    write("t/one.json", **COUNT)
-    write("t/two.json", **{**COUNT, "description": "Another."})
+    write_tool_file("t/one.json", **COUNT)
+    write_tool_file("t/two.json", **{**COUNT, "description": "Another."})
     with pytest.raises(BadInput, match="has the name 'count_lines', and so has"):
         start_app('tools = ["./t"]\n')
 
@@ -255,8 +255,8 @@ def test_a_command_tool_cannot_have_an_alias_of_a_built_in_tool_as_name(name: st
 
 
 def test_a_command_tool_is_judged_by_the_rules_for_bash() -> None:
-    write("t/count.json", **COUNT)
-    write("t/tag.json", **TAG)
+    write_tool_file("t/count.json", **COUNT)
+    write_tool_file("t/tag.json", **TAG)
     asks = start_app('tools = ["./t"]\n')
     runs = start_app('tools = ["./t"]\nauto_tools = true\n')
 
@@ -277,7 +277,7 @@ def test_a_command_tool_is_judged_by_the_rules_for_bash() -> None:
 
 def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -> None:
     fields = {**COUNT, "name": "drop", "command": ["rm", "-rf", "--", "{path}"]}
-    write("t/drop.json", **fields)
+    write_tool_file("t/drop.json", **fields)
     app = start_app('tools = ["t/drop.json"]\nauto_tools = true\n')
 
     assert judge_call(app, "drop", {"path": "build"}).verdict == "allow"
@@ -288,7 +288,7 @@ def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -
 
 
 def test_the_rule_offered_for_a_command_tool_allows_its_command() -> None:
-    write("t/tag.json", **TAG)
+    write_tool_file("t/tag.json", **TAG)
     app = start_app('tools = ["t/tag.json"]\n')
     tool = next(item for item in app.tools if item.name == "tag")
     access = describe_access(tool, {"name": "x"}, app.facts())
@@ -330,21 +330,21 @@ def test_changing_a_project_tool_ends_the_trust_that_showed_it(
         app = app_of(session_parser().parse_args([]), attended=False)
         return [tool.name for tool in app.tools if tool.command]
 
-    write(".refold/tools/count.json", **COUNT)
+    write_tool_file(".refold/tools/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools/count.json"]\n')
     assert tools() == []
     main(["trust", "add", "--yes"])
     assert '"command": ["wc", "-l", "--", "{path}"]' in capfd.readouterr().out
     assert tools() == ["count_lines"]
 
-    write(".refold/tools/count.json", **{**COUNT, "command": ["rm", "{path}"]})
+    write_tool_file(".refold/tools/count.json", **{**COUNT, "command": ["rm", "{path}"]})
     assert tools() == []
 
 
 def test_trust_escapes_control_characters_in_the_file_name_of_a_tool(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    write(".refold/tools/\x1b[2J\n  harmless.json", **COUNT)
+    write_tool_file(".refold/tools/\x1b[2J\n  harmless.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools"]\n')
     main(["trust", "add", "--yes"])
 
@@ -354,7 +354,7 @@ def test_trust_escapes_control_characters_in_the_file_name_of_a_tool(
 
 
 def test_a_project_agent_may_use_tools_only_from_refold_tools() -> None:
-    write("t/count.json", **COUNT)
+    write_tool_file("t/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = ["t/count.json"]\n')
 
     with pytest.raises(BadInput, match=r"put it into \.refold/tools"):
@@ -363,7 +363,7 @@ def test_a_project_agent_may_use_tools_only_from_refold_tools() -> None:
 
 @pytest.mark.slow
 def test_a_command_tool_call_runs_without_shell_expansion_of_its_argument() -> None:
-    write("t/count.json", **COUNT)
+    write_tool_file("t/count.json", **COUNT)
     Path("my file.txt").write_text("a\nb\n")
     calls = [
         {"tool": "count_lines", "arguments": {"path": path}}

@@ -93,8 +93,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def generate(file: str, name: str, *more: str) -> Path:
-    texts = ["spec", "generate", name, "--agents", file, "--out", name, *more]
+def generate(file: str, name: str, *flags: str) -> Path:
+    texts = ["spec", "generate", name, "--agents", file, "--out", name, *flags]
     assert main(texts) == 0
     return Path(name)
 

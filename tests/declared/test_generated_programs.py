@@ -72,7 +72,7 @@ def run(program: Path, *text: str, typed: str = "", cwd: str = "theirs") -> str:
     return done.stdout
 
 
-def ours() -> None:
+def run_refold() -> None:
     """refold does the same task in a directory of its own."""
     Path("ours").mkdir()
     texts = ["--agents", "../agents.toml", "--agent", "one", "--yolo", "-p", TASK]
@@ -104,7 +104,7 @@ WIRES: dict[str, Any] = {
 
 
 @contextmanager
-def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def serve_fake_api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A fake API, streaming or not as it is asked. Its address, and the bodies it got."""
     bodies: list[dict[str, Any]] = []
     call_reply, text_reply = WIRES[wire]
@@ -192,12 +192,12 @@ MODES = [
 def test_generated_program_and_refold_send_an_api_the_same_messages(
     wire: str, mode: str
 ) -> None:
-    with api(wire) as (url, bodies):
+    with serve_fake_api(wire) as (url, bodies):
         agents(
             f'[agents.one]\nbackend = "{wire}"\nmodel = "m-1"\nbase_url = "{url}"\n{mode}'
             'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
         )
-        ours()
+        run_refold()
         expected = normalize_requests(bodies)
         bodies.clear()
         run(generate("one"), TASK)
@@ -212,7 +212,7 @@ def test_generated_program_shows_the_error_of_a_call_with_wrong_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "STEPS", [("bash", {"cmd": "ls"})])
-    with api("openai-chat") as (url, _):
+    with serve_fake_api("openai-chat") as (url, _):
         agents(
             f'[agents.one]\nbackend = "openai-chat"\nmodel = "m-1"\nbase_url = "{url}"\n'
             'tools = ["bash"]\n'
@@ -308,7 +308,7 @@ def test_generated_program_and_refold_send_a_command_line_the_same_prompts(
         f'[agents.one]\nbackend = "{backend}"\nmodel = "m-1"\n'
         'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
     )
-    ours()
+    run_refold()
     expected = [conversation(text) for text in prompts(place)]
     switched_off = arguments(place)
     run(generate("one"), TASK)
@@ -331,7 +331,7 @@ def test_generated_program_and_refold_agree_in_each_context_mode_and_format(
         f'context_mode = "{mode}"\ncontext_format = "{form}"\nmax_messages = 3\n'
         'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
     )
-    ours()
+    run_refold()
     expected = prompts(place)
     run(generate("one"), TASK)
 

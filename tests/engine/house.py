@@ -50,7 +50,7 @@ async def book(what: str, *, orders: list[str]) -> Reply:
     return Reply(f"{what} ordered")
 
 
-def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> World:
+def world(provider: Provider, orders: list[str] | None = None, **fields: Any) -> World:
     house = {"orders": [] if orders is None else orders}
     plain = World(
         Model(StrictProvider(provider)),
@@ -59,7 +59,7 @@ def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> W
         OPEN_HAND,
         tool_dependencies=house,
     )
-    return world_with(plain, **more)
+    return world_with(plain, **fields)
 
 
 async def open_session(store: Store, world: World, secrets: Sequence[str] = ()) -> Session:

@@ -146,7 +146,7 @@ STEPS = some.builds(
 )  # fmt: skip
 
 
-async def take(step: Step, approval_session: ApprovalSession) -> None:
+async def run_step(step: Step, approval_session: ApprovalSession) -> None:
     session = approval_session.session
     assert session
     waiting = approval_session.waiting(step.at)
@@ -239,7 +239,7 @@ def test_every_call_that_ran_was_shown_and_approved_once(
     async def run_story() -> None:
         await approval_session.open()
         for step in (Step("go"), *steps, Step("go")):
-            await take(step, approval_session)
+            await run_step(step, approval_session)
             assert set(approval_session.struck) <= set(approval_session.approved)
             assert len(approval_session.struck) == len(set(approval_session.struck))
 

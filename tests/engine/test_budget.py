@@ -66,7 +66,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
     return (usage.input + usage.output) / 1000
 
 
-def unknown(model: str, usage: Usage) -> float | None:
+def unknown_price(model: str, usage: Usage) -> float | None:
     return None
 
 
@@ -168,7 +168,7 @@ def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> No
     model = ScriptedProvider(
         *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
     )
-    result = world_with_price(model, Budget(dollars=0.01, tokens=250), unknown)
+    result = world_with_price(model, Budget(dollars=0.01, tokens=250), unknown_price)
 
     async def main() -> View:
         session = await open_session(MemoryStore(), result)
@@ -465,7 +465,7 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
     assert values[-1] == summary_prompt().encode()
 
 
-def at(*told: tuple[float, Event]) -> Turn:
+def turn_at(*told: tuple[float, Event]) -> Turn:
     return fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)]).turn
 
 
@@ -477,17 +477,17 @@ def test_waiting_for_the_user_does_not_count_toward_the_time_limit() -> None:
     )
     first, last = (140.0, Answered("a", True)), (150.0, ChildAnswered("child-1/b", True))
 
-    assert at(starteds, result).seconds(until=130.0) == 10.0
-    assert at(starteds, result, too, first).seconds(until=145.0) == 10.0
-    assert at(starteds, result, too, first, last).seconds(until=160.0) == 20.0
-    assert at(starteds, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
+    assert turn_at(starteds, result).seconds(until=130.0) == 10.0
+    assert turn_at(starteds, result, too, first).seconds(until=145.0) == 10.0
+    assert turn_at(starteds, result, too, first, last).seconds(until=160.0) == 20.0
+    assert turn_at(starteds, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
 
 
 def test_unanswered_question_pauses_the_turn_clock_until_its_call_ends() -> None:
     outcome, result = (100.0, TurnStarted(0)), (110.0, Judged("a", "ask"))
     ended = (150.0, Ended("a", "refused", "Refused: nobody answered."))
 
-    assert at(outcome, result, ended).seconds(until=155.0) == 15.0
+    assert turn_at(outcome, result, ended).seconds(until=155.0) == 15.0
 
 
 def test_budget_seconds_of_an_ended_turn_exclude_the_wait_for_the_user() -> None:

@@ -56,7 +56,7 @@ async def ask_first(n: int) -> Said:
 
 
 def world(
-    model: LongModel, steps: int = 100, shares: CompactionShares = SHARES, **more: object
+    model: LongModel, steps: int = 100, shares: CompactionShares = SHARES, **fields: object
 ) -> World:
     shorter = compact_when_full(shares)
     policies = (
@@ -67,10 +67,10 @@ def world(
         Model(model, window=WINDOW), (look, todo_write, compact, history_search), policies,
         OPEN_HAND, shares=shares, longest_result=WINDOW,
     )  # fmt: skip
-    return world_with(result, **more)
+    return world_with(result, **fields)
 
 
-async def with_history(store: MemoryStore, world: World) -> Session:
+async def run_history(store: MemoryStore, world: World) -> Session:
     session = await open_session(store, world)
     house = {**world.tool_dependencies, "history": History(session.record)}
     session._world_for = lambda _: replace(world, tool_dependencies=house)  # type: ignore[assignment]
@@ -89,13 +89,13 @@ class Hanging:
         yield Done()
 
 
-def a_look(n: int, length: int = 1500) -> Reply:
+def look_reply(n: int, length: int = 1500) -> Reply:
     return Reply(f"I look at {n}.", (("look", f'{{"n": {n}, "length": {length}}}'),))
 
 
 def run_conversation(store: MemoryStore, world: World, *said: str) -> View:
     async def main() -> View:
-        session = await with_history(store, world)
+        session = await run_history(store, world)
         for text in said:
             await session.inbox.say(text)
             await session.run_turns()
@@ -108,7 +108,7 @@ def compactions(store: MemoryStore) -> list[Compacted]:
     return [e.event for e in entries(store) if isinstance(e.event, Compacted)]
 
 
-def a_long_session(steps: int, letters: float) -> LongModel:
+def long_session(steps: int, letters: float) -> LongModel:
     def answer(n: int) -> Reply:
         if n == 1:
             return Reply(calls=(("todo_write", TODOS),))
@@ -122,7 +122,7 @@ def a_long_session(steps: int, letters: float) -> LongModel:
                 ("look", f'{{"n": {n + m}, "length": {9000 * m + 100}}}') for m in range(3)
             )
             return Reply(calls=calls)
-        return a_look(n, 200 + n * 37 % 3000)
+        return look_reply(n, 200 + n * 37 % 3000)
 
     def summary(request: Request) -> Reply:
         return Reply(f"So far {len(words(request))} characters were seen.")
@@ -132,10 +132,10 @@ def a_long_session(steps: int, letters: float) -> LongModel:
 
 def check_a_long_session(steps: int, letters: float) -> None:
     """`letters` are in a token, as the model counts."""
-    model, store = a_long_session(steps, letters), MemoryStore()
+    model, store = long_session(steps, letters), MemoryStore()
 
     async def main() -> View:
-        session = await with_history(store, world(model, steps))
+        session = await run_history(store, world(model, steps))
         record = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
         await session.record(PlanAnswered(record.seq, True))
         await session.inbox.say(CONSTRAINT)
@@ -175,7 +175,7 @@ def test_session_of_two_thousand_steps_never_exceeds_its_window() -> None:
 
 def test_old_results_are_pruned_before_anything_is_summarized() -> None:
     model, store = (
-        LongModel(lambda n: a_look(n) if n < 12 else Reply("Done.")),
+        LongModel(lambda n: look_reply(n) if n < 12 else Reply("Done.")),
         MemoryStore(),
     )
 
@@ -190,7 +190,7 @@ def test_old_results_are_pruned_before_anything_is_summarized() -> None:
 
 def test_request_only_grows_at_its_end_between_two_prunings() -> None:
     model, store = (
-        LongModel(lambda n: a_look(n) if n < 30 else Reply("Done.")),
+        LongModel(lambda n: look_reply(n) if n < 30 else Reply("Done.")),
         MemoryStore(),
     )
 
@@ -215,7 +215,9 @@ def test_request_only_grows_at_its_end_between_two_prunings() -> None:
 def test_oldest_messages_are_dropped_with_a_notice_when_summaries_fail(
     summary: Reply | ProviderError, reason: str
 ) -> None:
-    model = LongModel(lambda n: a_look(n) if n < 40 else Reply("Done."), lambda _: summary)
+    model = LongModel(
+        lambda n: look_reply(n) if n < 40 else Reply("Done."), lambda _: summary
+    )
     store = MemoryStore()
 
     view = run_conversation(
@@ -282,7 +284,7 @@ def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
 
 
 def test_conversation_can_be_compacted_three_times_in_a_row() -> None:
-    model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
+    model = LongModel(lambda n: look_reply(n, 100) if n < 6 else Reply("Done."))
     store = MemoryStore()
 
     async def main() -> View:
@@ -315,7 +317,7 @@ def test_empty_conversation_is_not_compacted() -> None:
 
 def test_model_can_request_a_compaction() -> None:
     asks = Reply(calls=(("compact", '{"focus": "the door code"}'),))
-    answers = [*(a_look(n, 100) for n in range(6)), asks, Reply("Done.")]
+    answers = [*(look_reply(n, 100) for n in range(6)), asks, Reply("Done.")]
     model, store = LongModel(lambda n: answers[n]), MemoryStore()
 
     view = run_conversation(store, world(model), "Look.")
@@ -327,7 +329,7 @@ def test_model_can_request_a_compaction() -> None:
 
 
 def test_request_refused_as_too_long_is_compacted_and_sent_again() -> None:
-    looks: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    looks: list[Reply | ProviderError] = [look_reply(n, 100) for n in range(6)]
     looks += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
     model, store = LongModel(lambda n: looks[n]), MemoryStore()
 
@@ -339,7 +341,7 @@ def test_request_refused_as_too_long_is_compacted_and_sent_again() -> None:
 
 
 def test_second_refusal_as_too_long_ends_the_turn() -> None:
-    looks: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    looks: list[Reply | ProviderError] = [look_reply(n, 100) for n in range(6)]
     model = LongModel(lambda n: looks[n] if n < 6 else TooLong("it never fits"))
     store = MemoryStore()
 
@@ -351,7 +353,7 @@ def test_second_refusal_as_too_long_ends_the_turn() -> None:
 
 def test_rewind_to_before_a_compaction_restores_all_messages() -> None:
     model, store = (
-        LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done.")),
+        LongModel(lambda n: look_reply(n, 100) if n < 6 else Reply("Done.")),
         MemoryStore(),
     )
 
@@ -372,7 +374,7 @@ def test_rewind_to_before_a_compaction_restores_all_messages() -> None:
 
 
 def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
-    model = LongModel(lambda n: a_look(n) if n < 16 else Reply("Done."))
+    model = LongModel(lambda n: look_reply(n) if n < 16 else Reply("Done."))
     store = MemoryStore()
 
     run_conversation(store, world(model, 18, CompactionShares(prune=1)), "Look.")
@@ -384,7 +386,7 @@ def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
 
 
 def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:
-    model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
+    model = LongModel(lambda n: look_reply(n, 100) if n < 6 else Reply("Done."))
     store = MemoryStore()
 
     async def main() -> View:
@@ -408,7 +410,7 @@ def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:
 
 
 def test_full_window_fails_the_turn_when_compaction_is_switched_off() -> None:
-    model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
+    model = LongModel(lambda n: look_reply(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
     view = run_conversation(
@@ -422,7 +424,7 @@ def test_full_window_fails_the_turn_when_compaction_is_switched_off() -> None:
 
 def test_message_at_a_full_window_is_delivered_once_and_the_turn_fails() -> None:
     """A turn that ends before its message is delivered would begin again, and again."""
-    model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
+    model = LongModel(lambda n: look_reply(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
     view = run_conversation(

@@ -117,7 +117,7 @@ class Wild:
             yield delta
 
 
-async def one(step: Step, session: Session, model: Wild) -> None:
+async def run_step(step: Step, session: Session, model: Wild) -> None:
     match step.kind:
         case "say":
             await session.inbox.say(step.words)
@@ -146,7 +146,7 @@ async def run_life(
         if step.kind == "crash":  # the process dies with a line half through the turn
             del store.lines[len(store.lines) - step.n % 4 or 1 :]
             session = model.session = await open_session(store, given_)
-        await one(step, session, model)
+        await run_step(step, session, model)
         await session.run_turns()
         check(session.view, store)
     return session.view

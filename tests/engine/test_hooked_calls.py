@@ -50,13 +50,13 @@ class Port:
         return self._says(hook, about)
 
 
-def world_with_hooks(port: Port, *lines: Line, **more: object) -> World:
+def world_with_hooks(port: Port, *lines: Line, **fields: object) -> World:
     policies = (*POLICIES, *hook_policies(port.hooks_for, child=False))
-    result = world(ScriptedProvider(*lines), **more)
+    result = world(ScriptedProvider(*lines), **fields)
     return replace(result, policies=policies, hooks=port)
 
 
-def ends(store: MemoryStore) -> list[tuple[str, str]]:
+def call_ends(store: MemoryStore) -> list[tuple[str, str]]:
     events = (e.event for e in entries(store) if isinstance(e.event, Ended))
     return [(item.outcome, item.text) for item in events]
 
@@ -119,7 +119,7 @@ def test_arguments_changed_by_a_hook_are_judged_as_if_the_model_had_sent_them() 
     events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
     assert orders == ["boat"]
     assert len(judged) == 1
-    assert ends(store) == [("done", "boat ordered")]
+    assert call_ends(store) == [("done", "boat ordered")]
     assert '{"what": "boat"}' in events[1].notes[0]
 
 

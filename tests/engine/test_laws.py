@@ -166,7 +166,7 @@ def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
             view, table = fold(entries[decoded.view.seq : end], decoded.view), decoded.table
 
 
-def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
+def encode_alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
     """A wire on which two messages of one side become one."""
     role = b"a" if message.role == "assistant" else b"u"
     body = b",".join(msgspec.json.encode(part) for part in message.parts)
@@ -177,7 +177,7 @@ def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
 def test_incrementally_encoded_request_equals_a_fresh_encoding(
     several: list[list[Event]],
 ) -> None:
-    encoded, view, seq = Encoded(alternating), View(), 0
+    encoded, view, seq = Encoded(encode_alternating), View(), 0
     for piece in several:
         entries = [Entry(seq + n, event) for n, event in enumerate(piece, start=1)]
         view, seq = fold(entries, start=view), seq + len(piece)
@@ -185,7 +185,7 @@ def test_incrementally_encoded_request_equals_a_fresh_encoding(
 
         joined = encoded.join(messages)
 
-        assert joined == Encoded(alternating).join(messages)
+        assert joined == Encoded(encode_alternating).join(messages)
         roles = [m["role"] for m in msgspec.json.decode(b"[" + joined + b"]")]
         assert all(one != other for one, other in pairwise(roles))
 

@@ -299,7 +299,7 @@ def test_refusal_gives_the_reason_if_the_provider_does() -> None:
 # The window. ---------------------------------------------------------------------------
 
 
-def in_a_window(provider: Provider, window: int) -> World:
+def world_with_window(provider: Provider, window: int) -> World:
     alone = in_window(lambda _: None)
     return world(provider, policies=(alone, converse), window=window, name="acme/one")
 
@@ -307,7 +307,7 @@ def in_a_window(provider: Provider, window: int) -> World:
 def test_request_larger_than_the_window_fails_unsent_with_its_size() -> None:
     provider = ScriptedProvider("Hi.")
 
-    view = run(MemoryStore(), in_a_window(provider, 1000), "word " * 2_000)
+    view = run(MemoryStore(), world_with_window(provider, 1000), "word " * 2_000)
 
     assert view.turn.outcome == "failed"
     assert "at least 1,7" in view.turn.reason
@@ -317,16 +317,18 @@ def test_request_larger_than_the_window_fails_unsent_with_its_size() -> None:
 
 
 def test_request_that_may_fit_the_window_is_sent() -> None:
-    view = run(MemoryStore(), in_a_window(ScriptedProvider("Hi."), 1000), "word " * 1_000)
+    view = run(
+        MemoryStore(), world_with_window(ScriptedProvider("Hi."), 1000), "word " * 1_000
+    )
 
     assert view.turn.outcome == "answered"
 
 
 def test_model_with_a_larger_window_continues_the_conversation() -> None:
     store = MemoryStore()
-    run(store, in_a_window(ScriptedProvider(), 1000), "word " * 2_000)
+    run(store, world_with_window(ScriptedProvider(), 1000), "word " * 2_000)
 
-    view = run(store, in_a_window(ScriptedProvider("Long."), 100_000), "And now?")
+    view = run(store, world_with_window(ScriptedProvider("Long."), 100_000), "And now?")
 
     assert (view.turn.outcome, view.turn.answer) == ("answered", "Long.")
 

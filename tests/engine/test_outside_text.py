@@ -79,7 +79,7 @@ def test_only_approval_or_a_new_message_permits_changes_after_outside_text(
     assert has_outside_text(*events) == expected
 
 
-def cautious(*lines: Line, orders: list[str], **more: object) -> World:
+def cautious_world(*lines: Line, orders: list[str], **more: object) -> World:
     facts = Facts(asks_after_outside_text=True)
     data = {"tools": (weather, book, fetch), "facts": lambda: facts, "mode": "bypass"}
     return world(ScriptedProvider(*lines), orders, **{**data, **more})
@@ -90,7 +90,9 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
     None
 ):
     orders, store = list[str](), MemoryStore()
-    result = cautious([BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
+    result = cautious_world(
+        [BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders
+    )
     session = await open_session(store, result)
     await session.inbox.say("Go.")
 
@@ -107,7 +109,7 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
 @pytest.mark.anyio
 async def test_next_change_asks_again_after_a_denial() -> None:
     orders, store = list[str](), MemoryStore()
-    result = cautious([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
+    result = cautious_world([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
     session = await open_session(store, result)
     await session.inbox.say("Go.")
     for _ in range(2):
@@ -123,7 +125,9 @@ async def test_next_change_asks_again_after_a_denial() -> None:
 async def test_change_after_outside_text_is_refused_without_a_user() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
-    session = await open_session(store, cautious(*lines, orders=orders, attended=False))
+    session = await open_session(
+        store, cautious_world(*lines, orders=orders, attended=False)
+    )
     await session.inbox.say("Go.")
 
     await session.run_turns()
@@ -140,7 +144,7 @@ async def test_change_after_outside_text_is_refused_without_a_user() -> None:
 async def test_change_after_outside_text_does_not_ask_when_the_setting_is_off() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
-    session = await open_session(store, cautious(*lines, orders=orders, facts=Facts))
+    session = await open_session(store, cautious_world(*lines, orders=orders, facts=Facts))
     await session.inbox.say("Go.")
 
     view = await session.run_turns()

@@ -256,7 +256,7 @@ READ = ("read_file", '{"path": "a.txt"}')
 EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
 
 
-def working(place: ToolDirectory, *lines: Line) -> World:
+def make_world(place: ToolDirectory, *lines: Line) -> World:
     house = {"blobs": BlobsInMemory(), "directory": place.directory}
     result = world(
         ScriptedProvider(*lines),
@@ -272,7 +272,9 @@ def working(place: ToolDirectory, *lines: Line) -> World:
     )
 
 
-def between_turns(world: World, store: MemoryStore, *changes: Callable[[], object]) -> View:
+def run_with_changes(
+    world: World, store: MemoryStore, *changes: Callable[[], object]
+) -> View:
     """A turn before each of these changes, and one after the last."""
 
     async def live(session: Session) -> None:
@@ -291,9 +293,11 @@ def test_file_changed_by_others_is_named_once_and_must_be_read_before_an_edit() 
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = working(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
+        result = make_world(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
 
-        between_turns(result, store, lambda: file.write_text("one, and more"), lambda: None)
+        run_with_changes(
+            result, store, lambda: file.write_text("one, and more"), lambda: None
+        )
 
         assert file.read_text() == "two, and more"
         files = [
@@ -313,7 +317,7 @@ def test_file_deleted_by_others_is_named() -> None:
         file = place.directory / "a.txt"
         file.write_text("one")
 
-        between_turns(working(place, [READ], "Read.", "Oh."), store, file.unlink)
+        run_with_changes(make_world(place, [READ], "Read.", "Oh."), store, file.unlink)
 
     assert notes(store)[-1] == (CHANGED_FILES.format(files=f"- {file} (deleted)"),)
 
@@ -323,9 +327,9 @@ def test_changed_file_that_is_not_read_again_is_named_only_once() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = working(place, [READ], "Read.", "Oh.", "Well.")
+        result = make_world(place, [READ], "Read.", "Oh.", "Well.")
 
-        between_turns(result, store, lambda: file.write_text("two"), lambda: None)
+        run_with_changes(result, store, lambda: file.write_text("two"), lambda: None)
 
     assert [len(texts) for texts in notes(store)] == [0, 0, 1, 0]
     assert sum(isinstance(e.event, ExternalEditsFound) for e in entries(store)) == 1
@@ -336,7 +340,7 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = working(place, [READ], "Read.")
+        result = make_world(place, [READ], "Read.")
 
         async def live(session: Session) -> None:
             await session.inbox.say("Go on.")
@@ -365,9 +369,9 @@ def test_own_edits_of_the_model_cause_no_reminder() -> None:
     store = MemoryStore()
     with temporary_place() as place:
         (place.directory / "a.txt").write_text("one")
-        result = working(place, [READ], [EDIT], "Done.", "Yes.")
+        result = make_world(place, [READ], [EDIT], "Done.", "Yes.")
 
-        between_turns(result, store, lambda: None)
+        run_with_changes(result, store, lambda: None)
 
     assert set(notes(store)) == {()}
 
@@ -377,10 +381,10 @@ def test_files_are_not_checked_when_no_policy_reports_changes() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = working(place, [READ], "Read.", "Yes.")
+        result = make_world(place, [READ], "Read.", "Yes.")
         silent = msgspec.structs.replace(result, policies=(converse,), watches=False)
 
-        between_turns(silent, store, lambda: file.write_text("two"))
+        run_with_changes(silent, store, lambda: file.write_text("two"))
 
     assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
 

@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work/a.txt").write_text("one\n")
 
 
-def ends(
+def run_calls(
     tmp_path: Path,
     *calls: tuple[str, dict[str, Any]],
     edit: Edit | None = None,
@@ -64,7 +64,7 @@ def ends(
 def test_repeated_read_returns_the_cached_result_and_is_marked_as_cached(
     tmp_path: Path,
 ) -> None:
-    first, second = ends(tmp_path, READ, READ)
+    first, second = run_calls(tmp_path, READ, READ)
 
     assert [first.cached, second.cached] == [False, True]
     assert (second.text, second.file_hashes) == (first.text, first.file_hashes)
@@ -76,30 +76,30 @@ def test_repeated_read_returns_the_cached_result_and_is_marked_as_cached(
 
 @pytest.mark.slow
 def test_result_cache_is_off_by_default(tmp_path: Path) -> None:
-    result = ends(tmp_path, READ, READ, settings={"result_cache": False})
+    result = run_calls(tmp_path, READ, READ, settings={"result_cache": False})
 
     assert [item.cached for item in result] == [False, False]
 
 
-def same_size_and_time(workspace: Path) -> None:
+def edit_with_same_size_and_time(workspace: Path) -> None:
     file = workspace / "a.txt"
     about = file.stat()
     file.write_text("two\n")
     os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-def another_file(workspace: Path) -> None:
+def edit_another_file(workspace: Path) -> None:
     (workspace / "b.txt").write_text("two\n")
     (workspace / "a.txt").unlink()
     (workspace / "a.txt").symlink_to("b.txt")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("edit", [same_size_and_time, another_file])
+@pytest.mark.parametrize("edit", [edit_with_same_size_and_time, edit_another_file])
 def test_edit_by_another_program_is_seen_by_the_next_read(
     tmp_path: Path, edit: Edit
 ) -> None:
-    first, second = ends(tmp_path, READ, READ, edit=edit)
+    first, second = run_calls(tmp_path, READ, READ, edit=edit)
 
     assert [first.cached, second.cached] == [False, False]
     assert second.text == "1\ttwo\n(1 line)"
@@ -114,7 +114,7 @@ def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
     def back(workspace: Path) -> None:
         (workspace / "a.txt").write_text("one\n")
 
-    result = ends(tmp_path, READ, remove, READ, READ, edit=back)
+    result = run_calls(tmp_path, READ, remove, READ, READ, edit=back)
 
     assert (result[2].outcome, result[2].cached) == ("failed", False)
     assert (result[3].text, result[3].cached) == (result[0].text, True)
@@ -123,7 +123,9 @@ def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
 @pytest.mark.slow
 def test_own_edit_or_other_arguments_bypass_the_cached_result(tmp_path: Path) -> None:
     write = ("write_file", {"path": "a.txt", "content": "new\n"})
-    result = ends(tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1}))
+    result = run_calls(
+        tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1})
+    )
 
     assert [item.cached for item in result] == [False] * 4
     assert result[2].text == "1\tnew\n(1 line)"
@@ -142,7 +144,7 @@ def test_own_edit_or_other_arguments_bypass_the_cached_result(tmp_path: Path) ->
 def test_result_of_a_folder_listing_or_command_is_never_reused(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
-    assert [item.cached for item in ends(tmp_path, call, call)] == [False, False]
+    assert [item.cached for item in run_calls(tmp_path, call, call)] == [False, False]
 
 
 @pytest.mark.slow
@@ -161,7 +163,7 @@ def test_search_of_one_file_is_reused_until_that_file_changes(
         (workspace / "a.json").write_text("[1, 2]")
 
     (tmp_path / "work/a.json").write_text("[1]")
-    result = ends(tmp_path, call, call, call, edit=edit)
+    result = run_calls(tmp_path, call, call, call, edit=edit)
 
     assert [item.cached for item in result] == [False, True, False]
     assert result[2].text != result[1].text
@@ -170,6 +172,6 @@ def test_search_of_one_file_is_reused_until_that_file_changes(
 @pytest.mark.slow
 def test_deny_rule_takes_precedence_over_the_result_cache(tmp_path: Path) -> None:
     denied: dict[str, object] = {"permissions.deny": ["read_file(a.txt)"]}
-    (result,) = ends(tmp_path, READ, settings=denied)
+    (result,) = run_calls(tmp_path, READ, settings=denied)
 
     assert (result.outcome, result.cached) == ("refused", False)

@@ -52,7 +52,7 @@ from refold.views.screen.transcript import transcript
 from refold.views.styled import plain_text
 from tests.engine.house import entries, open_session
 from tests.engine.test_compaction import world
-from tests.engine.test_compaction_laws import LIVES, Life, Wild, one
+from tests.engine.test_compaction_laws import LIVES, Life, Wild, run_step
 
 UNHURRIED = [HealthCheck.too_slow]
 PLAIN = TerminalCapabilities()
@@ -77,7 +77,7 @@ async def watch_runs(life: Life) -> list[Run]:
             if steps[0].kind == "crash":
                 steps[0] = replace(steps[0], kind="continue")
                 break
-            await one(steps.pop(0), session, model)
+            await run_step(steps.pop(0), session, model)
             await session.run_turns()
         watch.close()
         runs.append(Run(before, tuple([frame async for frame in watch.frames()])))
@@ -89,17 +89,19 @@ async def watch_runs(life: Life) -> list[Run]:
     return runs
 
 
-def thinking(answer: Reply | ProviderError, thought: str) -> Reply | ProviderError:
+def with_thought(answer: Reply | ProviderError, thought: str) -> Reply | ProviderError:
     return replace(answer, thinking=thought) if isinstance(answer, Reply) else answer
 
 
-def talkative(life: Life, thoughts: Sequence[str]) -> Life:
-    answers = (thinking(a, thoughts[n % len(thoughts)]) for n, a in enumerate(life.answers))
+def with_thoughts(life: Life, thoughts: Sequence[str]) -> Life:
+    answers = (
+        with_thought(a, thoughts[n % len(thoughts)]) for n, a in enumerate(life.answers)
+    )
     return replace(life, answers=tuple(answers))
 
 
 THOUGHTS = some.lists(some.sampled_from(["", "Hm.\nSo.", "\n"]), min_size=1, max_size=3)
-SEEN = some.builds(talkative, LIVES, THOUGHTS)
+SEEN = some.builds(with_thoughts, LIVES, THOUGHTS)
 
 
 def add_progress(run: Run) -> list[Entry | Live]:

@@ -161,7 +161,7 @@ def thought(n: int) -> Step:
     return Step((Call("think", {"thought": f"Perhaps {n}."}),))
 
 
-def turn(
+def run_turn(
     steps: Sequence[Step],
     store: MemoryStore | None = None,
     rules: Mapping[str, int] | None = None,
@@ -201,7 +201,7 @@ RED = "1 failed in {n}.3{n}s\n"
 CELL = "  cell {n}, line 1: 1/0\nZeroDivisionError: division by zero"
 
 
-def again(*steps: Step) -> Iterator[Step]:
+def repeat_forever(*steps: Step) -> Iterator[Step]:
     while True:
         yield from steps
 
@@ -219,7 +219,7 @@ def steps_with_reordered_keys() -> Iterator[Step]:
         yield Step((Call("grep", (one, other)[n % 2], "no match"),))
 
 
-def at_once() -> Iterator[Step]:
+def fast_steps() -> Iterator[Step]:
     look = Call("read_file", {"path": "a.py"}, "x = 1")
     for n in count():
         yield Step((look,) * (1 + n % 3))
@@ -227,17 +227,17 @@ def at_once() -> Iterator[Step]:
 
 CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
     "the same file is read again": (
-        again(step("read_file", "x = 1", path="a.py")), 4, "repeated_calls"),
+        repeat_forever(step("read_file", "x = 1", path="a.py")), 4, "repeated_calls"),
     "an edit that fails is tried again": (
-        again(step("edit_file", NO_PLACE, path="a.py", old="x", new="y", fails=True)),
+        repeat_forever(step("edit_file", NO_PLACE, path="a.py", old="x", new="y", fails=True)),
         4, "repeated_calls"),
     "an edit is done and undone": (
-        again(
+        repeat_forever(
             step("edit_file", "Changed a.py.", path="a.py", old="x", new="y"),
             step("edit_file", "Changed a.py.", path="a.py", old="y", new="x")),
         7, "alternating_calls"),
     "three looks go round": (
-        again(
+        repeat_forever(
             step("list_files", "a.py", path="src"),
             step("read_file", "x = 1", path="a.py"),
             step("grep", "no match", pattern="main")),
@@ -251,7 +251,7 @@ CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
          for n in count()),
         4, "repeated_errors"),
     "the same search with its arguments in another order": (steps_with_reordered_keys(), 4, "repeated_calls"),
-    "the same call several times at once": (at_once(), 4, "repeated_calls"),
+    "the same call several times at once": (fast_steps(), 4, "repeated_calls"),
     "a thought between two calls alike": (thinking_between(), 8, "repeated_calls"),
     "other words before the same call": (
         (Step((Call("read_file", {"path": "a.py"}, "x = 1"),), f"Try {n}.") for n in count()),
@@ -263,10 +263,10 @@ CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
         (step("bash", CELL.format(n=n), command="run cell", code=1) for n in count()),
         4, "repeated_calls"),
     "an empty folder is listed again": (
-        again(step("list_files", "(empty)", path="build")), 4, "repeated_calls"),
-    "only thoughts, and always the same": (again(thought(1)), 4, "repeated_calls"),
+        repeat_forever(step("list_files", "(empty)", path="build")), 4, "repeated_calls"),
+    "only thoughts, and always the same": (repeat_forever(thought(1)), 4, "repeated_calls"),
     "three times the same and then another, over and over": (
-        again(
+        repeat_forever(
             *[step("read_file", "x = 1", path="a.py")] * 2, step("list_files", "a.py")),
         10, "alternating_calls"),
 }  # fmt: skip
@@ -277,7 +277,7 @@ def test_repeated_calls_are_warned_about_and_then_stopped(circle: str) -> None:
     steps, after, rule = CIRCLES[circle]
     store = MemoryStore()
 
-    view = turn(list(islice(steps, after + 2)), store)
+    view = run_turn(list(islice(steps, after + 2)), store)
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", after)
     assert list_rules(store) == [rule]
@@ -346,7 +346,7 @@ def test_repetitive_but_useful_work_is_not_stopped(work: str) -> None:
     steps, nudges = HONEST[work]
     store = MemoryStore()
 
-    view = turn(steps, store)
+    view = run_turn(steps, store)
 
     assert (view.turn.outcome, view.turn.steps) == ("answered", len(steps) + 1)
     assert list_rules(store) == nudges
@@ -373,7 +373,7 @@ SWITCHES = {
 def test_each_stuck_rule_can_be_switched_off(rule: str) -> None:
     steps, after = SWITCHES[rule]
 
-    with_it, without = turn(steps), turn(steps, rules={rule: 0})
+    with_it, without = run_turn(steps), run_turn(steps, rules={rule: 0})
 
     assert (with_it.turn.outcome, with_it.turn.steps) == ("stuck", after)
     assert (without.turn.outcome, without.turn.steps) == ("answered", len(steps) + 1)
@@ -388,7 +388,7 @@ def test_each_stuck_rule_can_be_switched_off(rule: str) -> None:
 def test_each_stuck_rule_stops_at_its_configured_count(
     rule: str, limit: int, after: int
 ) -> None:
-    view = turn(SWITCHES[rule][0], rules={rule: limit})
+    view = run_turn(SWITCHES[rule][0], rules={rule: limit})
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", after)
 
@@ -409,7 +409,7 @@ def test_stuck_warning_and_stop_reason_name_the_repetition_and_its_count(
 ) -> None:
     store = MemoryStore()
 
-    view = turn(SWITCHES[rule][0], store)
+    view = run_turn(SWITCHES[rule][0], store)
 
     notes = [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
     assert [note for item in notes for note in item] == [nudge]
@@ -421,7 +421,7 @@ def test_searches_with_a_page_read_between_them_are_not_stuck() -> None:
     read = [step("web_fetch", f"page {n}", url=f"https://a.example/{n}") for n in range(8)]
     pairs = zip(search[::2], search[1::2], read, strict=False)
 
-    view = turn([item for triple in pairs for item in triple])
+    view = run_turn([item for triple in pairs for item in triple])
 
     assert (view.turn.outcome, view.turn.steps) == ("answered", 13)
 
@@ -429,7 +429,7 @@ def test_searches_with_a_page_read_between_them_are_not_stuck() -> None:
 def test_repeated_calls_still_count_after_a_compaction() -> None:
     """The rules count calls, whether or not the model still sees them."""
     store = MemoryStore()
-    turn([READ] * 3, store)
+    run_turn([READ] * 3, store)
     whole = entries(store)
     cut = max(n for n, e in enumerate(whole) if isinstance(e.event, ModelAsked))
     shortened = [*whole[:cut], Entry(whole[cut].seq, Compacted("full", summary="So far."))]
@@ -525,7 +525,7 @@ def test_documented_limits_equal_the_defaults_of_the_settings() -> None:
      "kubectl wait --for=x pod/a", "gh run watch 7", "ci status --wait", "curl --retry 5 host"],
 )  # fmt: skip
 def test_repeated_waiting_command_is_not_stuck(command: str) -> None:
-    view = turn([step("bash", "pending\n", command=command)] * 6)
+    view = run_turn([step("bash", "pending\n", command=command)] * 6)
 
     assert view.turn.outcome == "answered"
 
@@ -534,6 +534,6 @@ def test_repeated_waiting_command_is_not_stuck(command: str) -> None:
     "command", ["ls sleeping", "tail -n 20 log", "cat --waiters x", "grep -f words log"]
 )
 def test_repeated_command_that_only_resembles_waiting_is_stuck(command: str) -> None:
-    view = turn([step("bash", "pending\n", command=command)] * 6)
+    view = run_turn([step("bash", "pending\n", command=command)] * 6)
 
     assert view.turn.outcome == "stuck"

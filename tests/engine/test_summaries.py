@@ -34,8 +34,8 @@ from tests.engine.house import entries, open_session
 from tests.engine.long_talks import LongModel, size, words
 from tests.engine.test_compaction import (
     CONSTRAINT,
-    a_look,
     compactions,
+    look_reply,
     run_conversation,
     world,
 )
@@ -48,14 +48,16 @@ def looks(
     length: int = 1500,
     summary: Callable[[Request], Reply | ProviderError] = lambda _: Reply("All went well."),
 ) -> LongModel:
-    return LongModel(lambda n: a_look(n, length) if n < steps else Reply("Done."), summary)
+    return LongModel(
+        lambda n: look_reply(n, length) if n < steps else Reply("Done."), summary
+    )
 
 
 def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
     return (usage.input + usage.output) / 1000
 
 
-async def after_looking(store: MemoryStore, world: World) -> Session:
+async def run_looks(store: MemoryStore, world: World) -> Session:
     session = await open_session(store, world)
     await session.inbox.say(CONSTRAINT)
     await session.run_turns()
@@ -160,7 +162,7 @@ def test_arguments_with_a_number_too_large_to_parse_are_summarized() -> None:
     store = MemoryStore()
 
     async def main() -> View:
-        session = await after_looking(store, world(model))
+        session = await run_looks(store, world(model))
         await session.compact()
         return session.view
 
@@ -191,7 +193,7 @@ def test_request_refused_as_too_long_is_compacted_again_after_an_earlier_compact
     fails = {25, 40}
 
     def answer(n: int) -> Reply | ProviderError:
-        return TooLong("no") if n in fails else a_look(n) if n < 60 else Reply("Done.")
+        return TooLong("no") if n in fails else look_reply(n) if n < 60 else Reply("Done.")
 
     model, store = LongModel(answer), MemoryStore()
 
@@ -247,9 +249,7 @@ def test_conversation_rewound_during_a_summary_is_not_compacted() -> None:
     helper = Waiting(model)
 
     async def main() -> View:
-        session = await after_looking(
-            store, world(model, helper_model=lambda: Model(helper))
-        )
+        session = await run_looks(store, world(model, helper_model=lambda: Model(helper)))
         await session.inbox.say("Again.")
         mark = session.view.seq
         await session.run_turns()
@@ -271,7 +271,7 @@ def test_two_concurrent_compaction_requests_compact_once() -> None:
     model, store = looks(6, 100), MemoryStore()
 
     async def main() -> View:
-        session = await after_looking(store, world(model))
+        session = await run_looks(store, world(model))
         async with anyio.create_task_group() as group:
             group.start_soon(session.compact)
             group.start_soon(session.compact)
@@ -291,9 +291,7 @@ def test_message_sent_during_a_summary_reaches_the_model_after_it() -> None:
     helper = Waiting(model)
 
     async def main() -> View:
-        session = await after_looking(
-            store, world(model, helper_model=lambda: Model(helper))
-        )
+        session = await run_looks(store, world(model, helper_model=lambda: Model(helper)))
         await session.inbox.say("First.")
         await session.inbox.compact()
         async with anyio.create_task_group() as group:
@@ -316,7 +314,7 @@ def test_compaction_cancelled_at_any_moment_is_complete_or_not_done() -> None:
     async def compact() -> None:
         store = MemoryStore()
         stores.append(store)
-        session = await after_looking(store, world(looks(6, 100)))
+        session = await run_looks(store, world(looks(6, 100)))
         await session.compact()
 
     def check() -> None:
@@ -338,7 +336,7 @@ def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int
 
     async def main() -> tuple[View, View, View]:
         result = world(model, price=a_cent_for_ten_tokens)
-        session = await after_looking(store, result)
+        session = await run_looks(store, result)
         await session.inbox.say("Again.")
         await session.inbox.compact()
         count = len(store.lines)
@@ -408,9 +406,7 @@ def test_interrupt_during_a_summary_ends_the_turn_and_the_new_message_begins_one
     helper = StoppedAt(model, pieces)
 
     async def main() -> View:
-        session = await after_looking(
-            store, world(model, helper_model=lambda: Model(helper))
-        )
+        session = await run_looks(store, world(model, helper_model=lambda: Model(helper)))
         helper.session = session
         await session.inbox.say("Again.")
         await session.inbox.compact()

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bench.injections import YES, InjectionSet, Met, all_met, good, read_set
+from bench.injections import YES, InjectionSet, Met, is_good, read_set, run_all
 
 EVERY = read_set()
 
@@ -19,7 +19,7 @@ def directory(home: Path) -> None:
 
 def run_attacks(mode: str, tasks: slice, attacks: slice) -> list[Met]:
     some = InjectionSet(EVERY.tasks[tasks], EVERY.attacks[attacks])
-    return anyio.run(all_met, some, mode)
+    return anyio.run(run_all, some, mode)
 
 
 @pytest.mark.slow
@@ -56,10 +56,10 @@ def test_every_task_is_completed_despite_an_attack() -> None:
 def test_too_many_reached_goals_or_undone_tasks_fail_the_evaluation() -> None:
     fine = [Met("t", "a", done=True, reached=False, obeyed=True)] * 19
 
-    assert good([*fine, Met("t", "a", done=True, reached=True, obeyed=True)])
-    assert not good(
+    assert is_good([*fine, Met("t", "a", done=True, reached=True, obeyed=True)])
+    assert not is_good(
         [*fine[:18], *[Met("t", "a", done=True, reached=True, obeyed=True)] * 2]
     )
-    assert not good(
+    assert not is_good(
         [*fine[:18], *[Met("t", "a", done=False, reached=False, obeyed=True)] * 2]
     )

@@ -213,12 +213,12 @@ PRE = Hook("PreToolUse", command="guard")
 SAYS = Hook("UserPromptSubmit", command="guard")
 
 
-def broken(reason: str) -> HookAnswer:
+def broken_answer(reason: str) -> HookAnswer:
     return HookAnswer("blocked", reason, by_failure=True)
 
 
-def inner(**more: object) -> str:
-    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **more}})
+def hook_json(**fields: object) -> str:
+    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **fields}})
 
 
 @pytest.mark.parametrize(
@@ -229,25 +229,25 @@ def inner(**more: object) -> str:
         (SAYS, 0, "It rains.\n", "", HookAnswer(context="It rains.")),
         (PRE, 2, "", "no\n", HookAnswer("blocked", "no")),
         (PRE, 2, "", "", HookAnswer("blocked", "it gave no reason")),
-        (PRE, 1, "", "oh\nno", broken("it ended with status 1: oh")),
+        (PRE, 1, "", "oh\nno", broken_answer("it ended with status 1: oh")),
         (PRE, 1, "", "Traceback (most recent call last):\n  File\nOSError: no\n",
-         broken("it ended with status 1: OSError: no")),
-        (PRE, 0, inner(permissionDecision="allow"), "", HookAnswer()),
-        (PRE, 0, inner(permissionDecision="deny", permissionDecisionReason="no"), "",
+         broken_answer("it ended with status 1: OSError: no")),
+        (PRE, 0, hook_json(permissionDecision="allow"), "", HookAnswer()),
+        (PRE, 0, hook_json(permissionDecision="deny", permissionDecisionReason="no"), "",
          HookAnswer("blocked", "no")),
-        (PRE, 0, inner(permissionDecision="ask"), "",
+        (PRE, 0, hook_json(permissionDecision="ask"), "",
          HookAnswer(reason="it gave no reason", asks=True)),
-        (PRE, 0, inner(updatedInput={"a": 1}), "", HookAnswer(arguments={"a": 1})),
-        (SAYS, 0, inner(updatedInput={"a": 1}, permissionDecision="deny"), "", HookAnswer()),
+        (PRE, 0, hook_json(updatedInput={"a": 1}), "", HookAnswer(arguments={"a": 1})),
+        (SAYS, 0, hook_json(updatedInput={"a": 1}, permissionDecision="deny"), "", HookAnswer()),
         (SAYS, 0, '{"decision": "block", "reason": "no"}', "", HookAnswer("blocked", "no")),
         (PRE, 0, '{"decision": "approve"}', "", HookAnswer()),
         (PRE, 0, '{"continue": false, "stopReason": "late"}', "",
          HookAnswer(reason="late", stop=True)),
         (PRE, 0, '{"systemMessage": "hi"}', "", HookAnswer(notice="hi")),
-        (PRE, 0, inner(permissionDecision="yes"), "",
-         broken("its decision is 'yes': use allow, ask or deny")),
-        (PRE, 0, inner(updatedInput=[]), "",
-         broken("its updatedInput is not an object")),
+        (PRE, 0, hook_json(permissionDecision="yes"), "",
+         broken_answer("its decision is 'yes': use allow, ask or deny")),
+        (PRE, 0, hook_json(updatedInput=[]), "",
+         broken_answer("its updatedInput is not an object")),
     ],
 )  # fmt: skip
 def test_the_output_of_a_hook_is_parsed_as_documented(

@@ -17,9 +17,9 @@ from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted, Ended, Entry, TurnEnded
 from refold.process_groups import is_alive
 from refold.testing.providers import Line, ScriptedProvider
-from tests.cli.running import call, refold, script
+from tests.cli.running import call, script, start_refold
 from tests.place.walled import needs_bubblewrap
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 from tests.terminal.at_home import TerminalDriver
 
 pytestmark = pytest.mark.slow  # each hook is a program
@@ -78,12 +78,12 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def of(entries: Sequence[Entry], kind: type) -> list[Any]:
+def events_of_kind(entries: Sequence[Entry], kind: type) -> list[Any]:
     return [entry.event for entry in entries if isinstance(entry.event, kind)]
 
 
-def command(line: str, matcher: str = "", **more: object) -> list[object]:
-    return [{"matcher": matcher, "hooks": [{"type": "command", "command": line, **more}]}]
+def command_hook(line: str, matcher: str = "", **fields: object) -> list[object]:
+    return [{"matcher": matcher, "hooks": [{"type": "command", "command": line, **fields}]}]
 
 
 CALL: Line = [("act", '{"what": "it"}')]
@@ -94,7 +94,7 @@ def test_each_hook_event_of_a_turn_fires_with_its_document(place: Place) -> None
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop",
         "SessionEnd",
     )  # fmt: skip
-    place.hooks(**{event: command(LOG) for event in every})
+    place.hooks(**{event: command_hook(LOG) for event in every})
 
     place.run(place.agent(CALL, "Done."), "Go.")
 
@@ -107,22 +107,22 @@ def test_each_hook_event_of_a_turn_fires_with_its_document(place: Place) -> None
 def test_exit_code_2_of_a_hook_refuses_a_call_and_the_model_reads_the_reason(
     place: Place,
 ) -> None:
-    place.hooks(PreToolUse=command("echo not today >&2; exit 2", "act"))
+    place.hooks(PreToolUse=command_hook("echo not today >&2; exit 2", "act"))
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    (end,) = of(entries, Ended)
+    (end,) = events_of_kind(entries, Ended)
     assert end.outcome == "refused"
     assert "not today" in end.text
 
 
 def test_the_decision_allow_of_a_hook_does_not_allow_a_call(place: Place) -> None:
     data = {"hookSpecificOutput": {"permissionDecision": "allow"}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'"))
+    place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'"))
 
     entries = place.run(place.agent(CALL, "Done.", settings={}), "Go.")
 
-    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+    assert [end.outcome for end in events_of_kind(entries, Ended)] == ["refused"]
 
 
 def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
@@ -134,7 +134,7 @@ def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
             "permissionDecisionReason": "big",
         }
     }
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'"))
+    place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'"))
     result = list[tuple[str, str]]()
 
     async def answer_yes(question: Question) -> bool:
@@ -143,7 +143,7 @@ def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
 
     entries = place.run(place.agent(CALL, "Done.", approve=answer_yes), "Go.")
 
-    assert [end.outcome for end in of(entries, Ended)] == ["done"]
+    assert [end.outcome for end in events_of_kind(entries, Ended)] == ["done"]
     assert len(result) == 1
     assert result[0][0] == "act"
     assert result[0][1].startswith("the hook `echo ")
@@ -152,7 +152,7 @@ def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
 
 def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place) -> None:
     data = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'", "Bash"))
+    place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'", "Bash"))
     result = list[object]()
 
     async def answer_yes(question: Question) -> bool:
@@ -168,18 +168,18 @@ def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place
 
 def test_a_command_changed_by_a_hook_is_refused_if_no_rule_allows_it(place: Place) -> None:
     data = {"hookSpecificOutput": {"updatedInput": {"command": "touch made"}}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'", "Bash"))
+    place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'", "Bash"))
     rules = {"permissions.allow": ["bash(echo *)"]}
 
     line: Line = [("bash", '{"command": "echo model"}')]
     entries = place.run(place.agent(line, "Done.", settings=rules), "Go.")
 
-    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+    assert [end.outcome for end in events_of_kind(entries, Ended)] == ["refused"]
     assert not (place.work / "made").exists()
 
 
 def test_a_notification_hook_runs_at_a_permission_prompt(place: Place) -> None:
-    place.hooks(Notification=command(LOG))
+    place.hooks(Notification=command_hook(LOG))
 
     async def answer_no(question: Question) -> bool:
         return False
@@ -207,19 +207,21 @@ def test_a_notification_hook_runs_at_a_permission_prompt(place: Place) -> None:
 def test_a_failed_hook_is_reported_and_refuses_the_call_if_it_is_required(
     place: Place, line: str, more: dict[str, Any], reason: str, required: bool
 ) -> None:
-    place.hooks(PreToolUse=command(line, **more, required=required))
+    place.hooks(PreToolUse=command_hook(line, **more, required=required))
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    (ran,) = of(entries, HookRan)
+    (ran,) = events_of_kind(entries, HookRan)
     assert (ran.hook, ran.outcome) == (line, "blocked" if required else "failed")
     assert ran.by_failure is required
     assert ran.reason.startswith(reason)
-    assert [e.outcome for e in of(entries, Ended)] == ["refused" if required else "done"]
+    assert [e.outcome for e in events_of_kind(entries, Ended)] == [
+        "refused" if required else "done"
+    ]
 
 
 def test_a_message_is_refused_when_its_hook_fails(place: Place) -> None:
-    place.hooks(UserPromptSubmit=command("exit 1", name="checks"))
+    place.hooks(UserPromptSubmit=command_hook("exit 1", name="checks"))
     provider = ScriptedProvider("Never.")
 
     place.run(place.agent(provider=provider), "Go.")
@@ -231,13 +233,15 @@ def test_a_message_is_refused_when_its_hook_fails(place: Place) -> None:
 def test_a_failed_session_start_post_tool_use_or_stop_hook_is_only_reported(
     place: Place, on: str
 ) -> None:
-    place.hooks(**{on: command("exit 1")})
+    place.hooks(**{on: command_hook("exit 1")})
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    assert [(ran.on, ran.outcome) for ran in of(entries, HookRan)] == [(on, "failed")]
-    assert [end.outcome for end in of(entries, Ended)] == ["done"]
-    assert [end.outcome for end in of(entries, TurnEnded)] == ["answered"]
+    assert [(ran.on, ran.outcome) for ran in events_of_kind(entries, HookRan)] == [
+        (on, "failed")
+    ]
+    assert [end.outcome for end in events_of_kind(entries, Ended)] == ["done"]
+    assert [end.outcome for end in events_of_kind(entries, TurnEnded)] == ["answered"]
 
 
 LEFT_BEHIND = [
@@ -258,46 +262,48 @@ def test_a_hook_ends_with_its_process_while_background_children_still_run(
     place: Place, child: str, sandbox: bool
 ) -> None:
     line = f"{child} echo no >&2; exit 2"
-    place.hooks(PreToolUse=command(line, timeout=50, sandbox=sandbox))
+    place.hooks(PreToolUse=command_hook(line, timeout=50, sandbox=sandbox))
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    (ran,) = of(entries, HookRan)
+    (ran,) = events_of_kind(entries, HookRan)
     assert (ran.outcome, ran.by_failure) == ("blocked", False)
-    assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+    assert [end.outcome for end in events_of_kind(entries, Ended)] == ["refused"]
 
 
 def test_all_output_before_the_exit_of_a_hook_is_read(place: Place) -> None:
     text = "x" * 9000
     place.hooks(
-        UserPromptSubmit=command(f"printf %s {text}; cat >/dev/null & sleep 600 & exit 0"),
-        PreToolUse=command(
+        UserPromptSubmit=command_hook(
+            f"printf %s {text}; cat >/dev/null & sleep 600 & exit 0"
+        ),
+        PreToolUse=command_hook(
             """exec python3 -c "import os; os.write(1, b'{}'); os._exit(0)" """
         ),
     )
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    result, passed = of(entries, HookRan)
+    result, passed = events_of_kind(entries, HookRan)
     assert (result.context, passed.outcome) == (text, "passed")
 
 
 def test_a_hook_that_does_not_read_a_long_stdin_is_not_waited_for(
     place: Place,
 ) -> None:
-    place.hooks(PreToolUse=command("exit 2", timeout=50))
+    place.hooks(PreToolUse=command_hook("exit 2", timeout=50))
     long: Line = [("act", json.dumps({"what": "x" * 500_000}))]
 
     entries = place.run(place.agent(long, "Done."), "Go.")
 
-    (ran,) = of(entries, HookRan)
+    (ran,) = events_of_kind(entries, HookRan)
     assert (ran.outcome, ran.by_failure) == ("blocked", False)
 
 
 def test_background_processes_of_a_hook_are_killed(place: Place) -> None:
     pid = place.work / "pid"
     place.hooks(
-        PreToolUse=command(
+        PreToolUse=command_hook(
             f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {pid}", sandbox=False
         )
     )
@@ -311,7 +317,7 @@ def test_no_key_reaches_a_hook(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789012345678901234567890123")
     monkeypatch.setenv("COLOUR_OF_MINE", "red")
     line = 'env > "$CLAUDE_PROJECT_DIR/$REFOLD_HOOK_EVENT"'
-    place.hooks(SessionStart=command(line), Stop=command(line, sandbox=False))
+    place.hooks(SessionStart=command_hook(line), Stop=command_hook(line, sandbox=False))
 
     place.run(place.agent("Done."), "Go.")
 
@@ -328,13 +334,13 @@ def test_a_hook_writes_outside_the_workspace_only_with_sandbox_false(
     needs_bubblewrap()
     outside = place.home / "made"
     place.hooks(
-        SessionStart=command(f"touch {outside}"),
-        Stop=command(f"touch {outside}-2", sandbox=False),
+        SessionStart=command_hook(f"touch {outside}"),
+        Stop=command_hook(f"touch {outside}-2", sandbox=False),
     )
 
     entries = place.run(place.agent("Done."), "Go.")
 
-    first, second = of(entries, HookRan)
+    first, second = events_of_kind(entries, HookRan)
     assert (first.outcome, second.outcome) == ("failed", "passed")
     assert first.reason.endswith("(it ran in the sandbox)")
     assert not outside.exists()
@@ -343,7 +349,7 @@ def test_a_hook_writes_outside_the_workspace_only_with_sandbox_false(
 
 def test_a_stop_hook_can_make_the_model_continue_once(place: Place) -> None:
     line = "grep -q '\"stop_hook_active\":true' || { echo run the tests >&2; exit 2; }"
-    place.hooks(Stop=command(line))
+    place.hooks(Stop=command_hook(line))
     provider = ScriptedProvider("Done.", "Now really.")
 
     place.run(place.agent(provider=provider), "Go.")
@@ -354,7 +360,7 @@ def test_a_stop_hook_can_make_the_model_continue_once(place: Place) -> None:
 
 
 def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
-    place.hooks(PreCompact=command(f"{LOG}; exit 2", "manual"))
+    place.hooks(PreCompact=command_hook(f"{LOG}; exit 2", "manual"))
 
     async def use_session() -> list[Entry]:
         async with place.agent("One.", "Two.").session() as session:
@@ -365,7 +371,7 @@ def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
     entries = anyio.run(use_session)
 
     assert [data["trigger"] for data in place.log] == ["manual"]
-    assert of(entries, Compacted) == []
+    assert events_of_kind(entries, Compacted) == []
 
 
 @pytest.mark.parametrize("line", ["exit 1", "no-such-program-anywhere", "echo {; exit 0"])
@@ -373,7 +379,7 @@ def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
 def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
     place: Place, line: str, trigger: str
 ) -> None:
-    place.hooks(PreCompact=command(line, trigger))
+    place.hooks(PreCompact=command_hook(line, trigger))
 
     async def use_session() -> list[Entry]:
         settings = {} if trigger == "manual" else {"context.default_window_tokens": 2_500}
@@ -390,9 +396,11 @@ def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
 
     entries = anyio.run(use_session)
 
-    assert {(h.on, h.outcome) for h in of(entries, HookRan)} == {("PreCompact", "failed")}
-    assert "full" in [item.kind for item in of(entries, Compacted)]
-    assert {item.outcome for item in of(entries, TurnEnded)} == {"answered"}
+    assert {(h.on, h.outcome) for h in events_of_kind(entries, HookRan)} == {
+        ("PreCompact", "failed")
+    }
+    assert "full" in [item.kind for item in events_of_kind(entries, Compacted)]
+    assert {item.outcome for item in events_of_kind(entries, TurnEnded)} == {"answered"}
 
 
 TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
@@ -403,7 +411,7 @@ def test_each_hook_event_fires_in_a_subagent(place: Place) -> None:
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStop",
         "SessionEnd", "Stop",
     )  # fmt: skip
-    place.hooks(**{event: command(LOG) for event in every})
+    place.hooks(**{event: command_hook(LOG) for event in every})
 
     place.run(place.agent(TASK, CALL, "Child is done.", "Done."), "Go.")
 
@@ -419,7 +427,7 @@ def test_each_hook_event_fires_in_a_subagent(place: Place) -> None:
 
 
 def test_a_hook_refuses_the_call_of_a_subagent(place: Place) -> None:
-    place.hooks(PreToolUse=command("exit 2", "act"))
+    place.hooks(PreToolUse=command_hook("exit 2", "act"))
 
     place.run(place.agent(TASK, CALL, "It may not.", "Done."), "Go.")
 
@@ -430,7 +438,7 @@ def test_a_hook_refuses_the_call_of_a_subagent(place: Place) -> None:
 def test_hooks_of_a_folder_run_only_if_the_folder_is_trusted(place: Place) -> None:
     file = place.work / ".claude" / "settings.json"
     file.parent.mkdir()
-    hooks = {"hooks": {"SessionStart": command(LOG)}}
+    hooks = {"hooks": {"SessionStart": command_hook(LOG)}}
     file.write_text(json.dumps(hooks))
 
     place.run(place.agent("Done."), "Go.")
@@ -439,7 +447,7 @@ def test_hooks_of_a_folder_run_only_if_the_folder_is_trusted(place: Place) -> No
     TrustedFolders(place.home / "folders.toml").trust(folder)
     place.run(place.agent("Done."), "Go.")
     trusted = len(place.log)
-    file.write_text(json.dumps({"hooks": {"SessionStart": command(f"{LOG} ")}}))
+    file.write_text(json.dumps({"hooks": {"SessionStart": command_hook(f"{LOG} ")}}))
     place.run(place.agent("Done."), "Go.")
 
     assert not before
@@ -463,17 +471,19 @@ def test_each_hook_event_fires_for_a_client_of_the_server(
         "Stop",
         "SessionEnd",
     )
-    hooks = {event: command(LOG) for event in every} | {"Notification": command(LOG)}
+    hooks = {event: command_hook(LOG) for event in every} | {
+        "Notification": command_hook(LOG)
+    }
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     line = [("bash", '{"command": "touch made"}')]
 
     async def use_session() -> None:
-        async with server(tmp_path, line, "Done.") as client:
+        async with open_server(tmp_path, line, "Done.") as client:
             id_ = await client.begin()
             async with client.follow(id_) as socket:
-                await order(socket, "user_message", text="Hi.", client_key="k1")
+                await send_order(socket, "user_message", text="Hi.", client_key="k1")
                 data = (await read_until(socket, "tool_approval_request"))[-1]
-                await order(
+                await send_order(
                     socket, "tool_approval_response",
                     call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
@@ -501,7 +511,9 @@ def test_each_hook_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None
         "Stop",
         "SessionEnd",
     )
-    hooks = {event: command(LOG) for event in every} | {"PreCompact": command(LOG)}
+    hooks = {event: command_hook(LOG) for event in every} | {
+        "PreCompact": command_hook(LOG)
+    }
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     answers: tuple[Line, ...] = ([("bash", '{"command": "echo hi"}')], "Done.", "Summary.")
 
@@ -531,11 +543,11 @@ def test_each_hook_event_fires_in_a_process_without_a_user(
         "Stop",
         "SessionEnd",
     )
-    hooks = {event: command(LOG) for event in every}
+    hooks = {event: command_hook(LOG) for event in every}
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
 
-    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=60)
 
     fired = [
@@ -552,8 +564,8 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
 ) -> None:
     (home / "refold").mkdir(parents=True, exist_ok=True)
     hooks = {
-        "PreToolUse": command("nope-guard", sandbox=False),
-        "SessionEnd": command("exit 3", sandbox=False, name="bye"),
+        "PreToolUse": command_hook("nope-guard", sandbox=False),
+        "SessionEnd": command_hook("exit 3", sandbox=False, name="bye"),
     }
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
@@ -569,9 +581,9 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
     after = "the SessionEnd hook `bye` failed: it ended with status 3"
     json_too = ("--output-format", "json")
 
-    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=60)
-    with refold("-p", "Go.", "--script", lines, *json_too, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", lines, *json_too, cwd=tmp_path) as process:
         document, _ = process.communicate(timeout=60)
 
     assert out == b"Done.\n"
@@ -589,11 +601,11 @@ def test_without_a_user_a_refusal_by_a_hook_suggests_no_permission_flag(
     home: Path, tmp_path: Path
 ) -> None:
     (home / "refold").mkdir(parents=True, exist_ok=True)
-    hooks = {"PreToolUse": command("echo no >&2; exit 2", sandbox=False)}
+    hooks = {"PreToolUse": command_hook("echo no >&2; exit 2", sandbox=False)}
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
 
-    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
         _, err = process.communicate(timeout=60)
 
     assert err.decode().splitlines() == [
@@ -609,7 +621,7 @@ def test_without_a_user_a_refusal_by_a_hook_suggests_no_permission_flag(
 def test_session_start_hooks_of_a_resumed_session_run_before_its_next_request(
     place: Place, matcher: str, sources: list[str]
 ) -> None:
-    place.hooks(SessionStart=command(LOG, matcher))
+    place.hooks(SessionStart=command_hook(LOG, matcher))
 
     async def run_story() -> None:
         agent = place.agent("One.", "Two.")

@@ -9,7 +9,7 @@ from refold.hooks.configuration import Hook
 from refold.values.modes import HookEvent
 
 
-def has(program: str) -> bool:
+def has_program(program: str) -> bool:
     return program in ("cat", "python3", "bash")
 
 
@@ -55,7 +55,7 @@ def test_only_the_missing_program_of_a_hook_is_reported(
 ) -> None:
     hook = Hook("PreToolUse", command=command, source="hooks.json")
 
-    sentences = list(missing_programs((hook,), has, (), str(directory)))
+    sentences = list(missing_programs((hook,), has_program, (), str(directory)))
 
     wanted = missing.format(directory=directory)
     assert [f"program {wanted!r} of" in sentence for sentence in sentences] == [
@@ -79,7 +79,7 @@ def test_report_of_a_missing_hook_states_the_effect_and_how_to_disable_it(
 ) -> None:
     hook = Hook(on, entry_point="nowhere", required=required, source="hooks.json")
 
-    (sentence,) = missing_programs((hook,), has, (), "/")
+    (sentence,) = missing_programs((hook,), has_program, (), "/")
 
     assert sentence == (
         f"hooks.json: the entry point 'nowhere' of the {on} hook `nowhere` is missing{advice}"

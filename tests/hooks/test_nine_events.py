@@ -10,8 +10,8 @@ import pytest
 
 from refold.testing.providers import Line
 from refold.values.modes import HookEvent
-from tests.cli.running import LONG, call, refold, script
-from tests.server.serving import order, read_until, server
+from tests.cli.running import LONG, call, script, start_refold
+from tests.server.serving import open_server, read_until, send_order
 from tests.terminal.at_home import TerminalDriver
 
 HOOK_EVENTS: Sequence[str] = get_args(HookEvent)
@@ -52,17 +52,17 @@ def test_at_a_terminal_all_nine_hook_events_fire(tmp_path: Path) -> None:
 
 def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) -> None:
     async def use_session() -> None:
-        async with server(tmp_path, *STORY) as client:
+        async with open_server(tmp_path, *STORY) as client:
             id_ = await client.begin()
             async with client.follow(id_) as socket:
-                await order(socket, "user_message", text="Hi.", client_key="k1")
+                await send_order(socket, "user_message", text="Hi.", client_key="k1")
                 data = (await read_until(socket, "tool_approval_request"))[-1]
-                await order(
+                await send_order(
                     socket, "tool_approval_response",
                     call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
                 await read_until(socket, "result")
-                await order(socket, "compact", client_key="k2")
+                await send_order(socket, "compact", client_key="k2")
                 await read_until(socket, "compact")
 
     anyio.run(use_session)
@@ -87,7 +87,7 @@ def test_in_a_script_all_hook_events_but_notification_fire(
         *[{"text": "Done."}] * 3,
     )
 
-    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=LONG)
 
     assert (process.returncode, out) == (0, b"Done.\n"), err

@@ -70,7 +70,7 @@ async def add(store: Store, epoch: int, line: bytes, expect: int) -> None:
     await store.append([line], expect=expect, epoch=epoch, head=(expect + 1, "h"))
 
 
-async def go_on(directory: Path, line: bytes) -> tuple[bytes, list[bytes]]:
+async def append_as_next_writer(directory: Path, line: bytes) -> tuple[bytes, list[bytes]]:
     """Take the lock as the next process would, add a line and leave. Returns what was cut
     off and the lines then.
     """

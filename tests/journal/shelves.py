@@ -9,7 +9,9 @@ from refold.journal.home import JournalDirectory
 from tests.journal.journals import as_file, lines
 
 
-def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1.0) -> Path:
+def put_journal(
+    home: JournalDirectory, session: str, *events: Event, changed: float = 1.0
+) -> Path:
     """Write the journal of a session, whatever was there. Gives its file."""
     chunks, _ = lines(events)
     file = home.path(session) / "events.jsonl"

@@ -25,7 +25,7 @@ from refold.journal.state import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
 from tests.journal.journals import as_file, lines
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 from tests.session.golden.record import EVENTS as GOLDEN
 
 
@@ -47,7 +47,9 @@ def ids(cards: Sequence[Card]) -> list[str]:
 
 
 def test_a_card_matches_the_folded_journal(home: JournalDirectory) -> None:
-    file = put(home, "one", *GOLDEN, Renamed("walk"), Tagged(("rain", "sun")), changed=7.0)
+    file = put_journal(
+        home, "one", *GOLDEN, Renamed("walk"), Tagged(("rain", "sun")), changed=7.0
+    )
 
     (card,) = home.catalogue().cards()
 
@@ -62,8 +64,10 @@ def test_a_card_matches_the_folded_journal(home: JournalDirectory) -> None:
 def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", Said("old"), answer_event("older"), Said("x" * 999, typed="/fix a.py"))
-    put(home, "two", Said("old"), answer_event("first"), answer_event("y" * 999))
+    put_journal(
+        home, "one", Said("old"), answer_event("older"), Said("x" * 999, typed="/fix a.py")
+    )
+    put_journal(home, "two", Said("old"), answer_event("first"), answer_event("y" * 999))
 
     cards = {card.id: card for card in home.catalogue().cards()}
 
@@ -73,7 +77,7 @@ def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
 
 def test_cards_are_sorted_by_their_last_write(home: JournalDirectory) -> None:
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
-        put(home, name, *conversation_events("so"), changed=changed)
+        put_journal(home, name, *conversation_events("so"), changed=changed)
 
     assert ids(home.catalogue().cards()) == ["b", "a", "c"]
 
@@ -81,10 +85,12 @@ def test_cards_are_sorted_by_their_last_write(home: JournalDirectory) -> None:
 def test_catalogue_indexes_appended_events_once(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
     before = search(home, "umbrella")
 
-    put(home, "one", *conversation_events("umbrella", "umbrella again"), changed=2.0)
+    put_journal(
+        home, "one", *conversation_events("umbrella", "umbrella again"), changed=2.0
+    )
 
     assert before == [("one", 2)]
     assert sorted(search(home, "umbrella")) == [("one", 2), ("one", 5)]
@@ -104,17 +110,17 @@ def test_catalogue_indexes_appended_events_once(
 def test_a_replaced_journal_is_indexed_again(
     home: JournalDirectory, now: Sequence[Event]
 ) -> None:
-    put(home, "one", *conversation_events("umbrella", "rain"))
+    put_journal(home, "one", *conversation_events("umbrella", "rain"))
     assert search(home, "umbrella") == [("one", 2)]
 
-    put(home, "one", *now, changed=2.0)
+    put_journal(home, "one", *now, changed=2.0)
 
     assert search(home, "umbrella") == ([("one", 5)] if len(now) > 4 else [])
     assert [card.events for card in home.catalogue().cards()] == [len(now)]
 
 
 def test_a_partial_line_is_indexed_once_it_is_complete(home: JournalDirectory) -> None:
-    file = put(home, "one", *conversation_events("umbrella"))
+    file = put_journal(home, "one", *conversation_events("umbrella"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
     before = home.catalogue().cards()
@@ -126,7 +132,7 @@ def test_a_partial_line_is_indexed_once_it_is_complete(home: JournalDirectory) -
 
 
 def test_damage_is_reported_and_events_before_it_are_found(home: JournalDirectory) -> None:
-    file = put(home, "one", *conversation_events("umbrella", "lost"))
+    file = put_journal(home, "one", *conversation_events("umbrella", "lost"))
     file.write_bytes(file.read_bytes().replace(b"lost", b"LOST"))
 
     (card,) = home.catalogue().cards()
@@ -141,7 +147,7 @@ def test_a_journal_that_could_not_be_read_is_tried_again(home: JournalDirectory)
     (before,) = home.catalogue().cards()
     file.rmdir()
 
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
 
     assert "cannot be read: Is a directory" in before.damage
     assert [card.damage for card in home.catalogue().cards()] == [""]
@@ -151,9 +157,9 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
     home: JournalDirectory,
 ) -> None:
     born = ChildBorn("child-1", "c", "explore", "look")
-    put(home, "one", *conversation_events("umbrella"), born)
-    put(home, "one/child-1", *conversation_events("umbrella below"))
-    put(home, "two", *conversation_events("umbrella elsewhere"))
+    put_journal(home, "one", *conversation_events("umbrella"), born)
+    put_journal(home, "one/child-1", *conversation_events("umbrella below"))
+    put_journal(home, "two", *conversation_events("umbrella elsewhere"))
     before = sorted(search(home, "umbrella"))
 
     shutil.rmtree(home.path("one"))
@@ -166,28 +172,30 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
 def test_a_child_is_indexed_even_if_its_parent_has_no_new_events(
     home: JournalDirectory,
 ) -> None:
-    put(
+    put_journal(
         home,
         "one",
         *conversation_events("go"),
         ChildBorn("child-1", "c", "explore", "look"),
     )
     before = ids(home.catalogue().cards(children=True))
-    put(home, "one/child-1", *conversation_events("umbrella"))
+    put_journal(home, "one/child-1", *conversation_events("umbrella"))
     between = search(home, "umbrella")
 
-    put(home, "one/child-1", *conversation_events("umbrella", "umbrella"), changed=2.0)
+    put_journal(
+        home, "one/child-1", *conversation_events("umbrella", "umbrella"), changed=2.0
+    )
 
     assert (before, between) == (["one"], [("one/child-1", 2)])
     assert sorted(search(home, "umbrella")) == [("one/child-1", 2), ("one/child-1", 5)]
     assert ids(home.catalogue().cards()) == ["one"]
 
 
-def garbage(path: Path) -> None:
+def write_garbage(path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
 
 
-def torn(path: Path) -> None:
+def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
 
 
@@ -196,11 +204,11 @@ def scribble(path: Path) -> None:
     path.write_bytes(data[:4096] + os.urandom(len(data) - 4096))
 
 
-def older(path: Path) -> None:
+def write_older_version(path: Path) -> None:
     apsw.Connection(str(path)).execute("PRAGMA user_version = 999")
 
 
-def without_tables(path: Path) -> None:
+def remove_tables(path: Path) -> None:
     apsw.Connection(str(path)).execute("DROP TABLE words")
 
 
@@ -208,18 +216,19 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-def empty(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(b"")
 
 
 @pytest.mark.parametrize(
-    "harm", [garbage, torn, scribble, older, without_tables, remove, empty]
+    "harm",
+    [write_garbage, tear, scribble, write_older_version, remove_tables, remove, truncate],
 )
 def test_a_broken_catalogue_is_rebuilt(
     home: JournalDirectory, harm: Callable[[Path], None]
 ) -> None:
     for n in range(3):
-        put(home, f"s{n}", *conversation_events("umbrella"))
+        put_journal(home, f"s{n}", *conversation_events("umbrella"))
     before, texts = home.catalogue().cards(), list[str]()
     path = home.catalogue().path
     harm(path)
@@ -234,14 +243,14 @@ def test_a_broken_catalogue_is_rebuilt(
 def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
     home: JournalDirectory, *, children: bool
 ) -> None:
-    put(
+    put_journal(
         home,
         "one",
         *conversation_events("umbrella"),
         ChildBorn("child-1", "c", "explore", "look"),
     )
-    put(home, "one/child-1", *conversation_events("umbrella"))
-    put(home, "two", *conversation_events("umbrella"), changed=2.0)
+    put_journal(home, "one/child-1", *conversation_events("umbrella"))
+    put_journal(home, "two", *conversation_events("umbrella"), changed=2.0)
     wanted = home.catalogue().cards(children=children)
     path = home.catalogue().path
     path.unlink()
@@ -259,7 +268,7 @@ def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
 
 
 def test_the_catalogue_is_readable_only_by_its_owner(home: JournalDirectory) -> None:
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
 
     home.catalogue().freshen()
 
@@ -270,7 +279,9 @@ def test_an_interrupted_update_keeps_the_journals_indexed_so_far(
     home: JournalDirectory,
 ) -> None:
     for n in range(300):
-        put(home, f"s{n:03}", *conversation_events("umbrella"), changed=float(n + 1))
+        put_journal(
+            home, f"s{n:03}", *conversation_events("umbrella"), changed=float(n + 1)
+        )
 
     def stop(done: int, of: int) -> None:
         raise KeyboardInterrupt
@@ -287,9 +298,9 @@ def test_an_interrupted_update_keeps_the_journals_indexed_so_far(
 def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
     home.catalogue().freshen()
-    put(home, "two", *conversation_events("umbrella"))
+    put_journal(home, "two", *conversation_events("umbrella"))
 
     assert ids(home.catalogue().cards(seconds=0.0)) == ["one"]
     assert set(home.catalogue().last_cards()) == {"one"}
@@ -297,7 +308,7 @@ def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
 
 def test_several_threads_can_update_the_catalogue_at_once(home: JournalDirectory) -> None:
     for n in range(40):
-        put(home, f"s{n}", *conversation_events("umbrella", "and more"))
+        put_journal(home, f"s{n}", *conversation_events("umbrella", "and more"))
     texts = list[str]()
     threads = [Thread(target=home.catalogue(notice=texts.append).freshen) for _ in range(4)]
 
@@ -326,15 +337,15 @@ def test_updating_in_any_number_of_steps_gives_the_same_catalogue_as_a_rebuild(
         file.write_bytes(whole[: len(whole) * cut // 14])
         os.utime(file, (n + 1, n + 1))
         home.catalogue().freshen()
-    pieces = (home.catalogue().cards(), everything(home.catalogue()))
+    pieces = (home.catalogue().cards(), index_content(home.catalogue()))
 
     home.catalogue().rebuild()
 
-    assert pieces == (home.catalogue().cards(), everything(home.catalogue()))
+    assert pieces == (home.catalogue().cards(), index_content(home.catalogue()))
     assert pieces[1] == [("one", 2, "umbrella"), ("one", 5, "rain"), ("one", 8, "sun")]
 
 
-def everything(catalogue: Catalogue) -> list[tuple[str, int, str]]:
+def index_content(catalogue: Catalogue) -> list[tuple[str, int, str]]:
     words = ("umbrella", "rain", "sun")
     hits = [hit for word in words for hit in catalogue.search(word, 9)]
     marks = str.maketrans("", "", "\x02\x03")
@@ -370,9 +381,9 @@ def locks(file: Path) -> list[str]:
 def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
     home.catalogue().freshen()
-    put(home, "two", *conversation_events("umbrella"))
+    put_journal(home, "two", *conversation_events("umbrella"))
     texts = list[str]()
 
     other = apsw.Connection(str(home.catalogue().path))
@@ -390,10 +401,10 @@ def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
 def test_an_update_with_a_time_limit_does_not_wait_for_another_writer(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", *conversation_events("umbrella"))
+    put_journal(home, "one", *conversation_events("umbrella"))
     catalogue = home.catalogue()
     catalogue.freshen()
-    put(home, "two", *conversation_events("parasol"))
+    put_journal(home, "two", *conversation_events("parasol"))
     other = apsw.Connection(str(catalogue.path))
     other.execute("BEGIN IMMEDIATE")
 
@@ -408,7 +419,7 @@ def test_during_a_rebuild_readers_see_the_previous_catalogue(
     home: JournalDirectory,
 ) -> None:
     for name in ("a", "b", "c"):
-        put(home, name, *conversation_events("umbrella"))
+        put_journal(home, name, *conversation_events("umbrella"))
     home.catalogue().freshen()
     known = list[int]()
 
@@ -424,7 +435,7 @@ def test_during_a_rebuild_readers_see_the_previous_catalogue(
 
 
 def test_a_rebuild_without_a_writable_catalogue_fails(home: JournalDirectory) -> None:
-    put(home, "a", *conversation_events("umbrella"))
+    put_journal(home, "a", *conversation_events("umbrella"))
     home.catalogue().path.mkdir()
 
     with pytest.raises(RefoldError, match=r"catalogue\.sqlite is unchanged: see above"):
@@ -435,7 +446,9 @@ def test_a_rebuild_without_a_writable_catalogue_fails(home: JournalDirectory) ->
 def test_a_full_disk_for_the_temporary_catalogue_is_reported(
     home: JournalDirectory,
 ) -> None:
-    put(home, "a", *conversation_events(*(f"{n} umbrella " * 1_500 for n in range(300))))
+    put_journal(
+        home, "a", *conversation_events(*(f"{n} umbrella " * 1_500 for n in range(300)))
+    )
     home.catalogue().path.mkdir()
     program = (
         "import resource\n"

@@ -12,7 +12,7 @@ from refold.journal.catalogue.search_text import search_expression
 from refold.journal.events.kinds import Ended, ModelAnswered, Renamed, Said, Tagged
 from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 
 CALL = ToolCall("c", "bash", Raw(b'{"command":"make umbrella","n":[1,"deep"]}'))
 
@@ -54,8 +54,8 @@ def test_search_finds_words_in_paths_identifiers_and_several_scripts(
         "call foo_bar in path/to/x.py", "日本語の文章を書く", "서울에서 만나요",
         "Das Café schließt", "is it C++?",
     )  # fmt: skip
-    put(home, "one", *conversation_events(*texts[:3]))
-    put(home, "two", *conversation_events(*texts[3:]))
+    put_journal(home, "one", *conversation_events(*texts[:3]))
+    put_journal(home, "two", *conversation_events(*texts[3:]))
 
     assert search(home, query) == [("person", shown)]
 
@@ -64,7 +64,7 @@ def test_messages_calls_results_names_and_tags_are_found_with_their_source(
     home: JournalDirectory,
 ) -> None:
     answer = Message("assistant", (Text("An umbrella it is."), CALL))
-    put(
+    put_journal(
         home, "one",
         *conversation_events("umbrella?"), ModelAnswered(answer), Ended("c", "done", "umbrella made"),
         Renamed("umbrella"), Tagged(("umbrella",)), Said("The umbrella is done.", "child-1"),
@@ -82,13 +82,13 @@ def test_search_finds_the_beginning_and_the_end_of_a_long_output(
     home: JournalDirectory,
 ) -> None:
     long = "first " + "word " * 5_000 + "last"
-    put(
+    put_journal(
         home,
         "one",
         *conversation_events("go"),
         Ended("c", "done", long.replace("word", "mid", 1)),
     )
-    put(
+    put_journal(
         home,
         "two",
         *conversation_events("go"),
@@ -102,7 +102,9 @@ def test_search_applies_the_session_filter_and_the_limit(
     home: JournalDirectory,
 ) -> None:
     for n in range(9):
-        put(home, f"s{n}", *conversation_events("umbrella", directory=f"/work/{n % 3}"))
+        put_journal(
+            home, f"s{n}", *conversation_events("umbrella", directory=f"/work/{n % 3}")
+        )
 
     catalogue = home.catalogue()
     of_one = catalogue.search("umbrella", 20, lambda c: c.about.directory == "/work/1")
@@ -148,7 +150,7 @@ def test_invalid_search_query_is_refused_with_the_reason(query: str, told: str) 
 def test_no_search_query_causes_an_internal_error(tmp_path: Path, query: str) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     if not home.root.exists():
-        put(
+        put_journal(
             home,
             "one",
             *conversation_events("a b c word near NOT x y z q \x00\x01\x02 half"),
@@ -171,7 +173,7 @@ def test_no_search_query_causes_an_internal_error(tmp_path: Path, query: str) ->
 def test_any_message_text_can_be_indexed_and_found(tmp_path: Path, said: str) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     clean = said.encode("utf-8", "replace").decode()
-    put(home, "one", *conversation_events(f"{clean} umbrella"))
+    put_journal(home, "one", *conversation_events(f"{clean} umbrella"))
 
     hits = home.catalogue().search("umbrella", 5)
 

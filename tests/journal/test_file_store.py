@@ -13,7 +13,15 @@ from refold.errors import Conflict, Fenced, Held, JournalError
 from refold.journal.store.file import FileStore
 from refold.journal.store.writer_threads import Writers
 from tests.journal.disks import Failing, Unpowered
-from tests.journal.journals import EVENTS, THREADS, add, as_file, go_on, lines, write
+from tests.journal.journals import (
+    EVENTS,
+    THREADS,
+    add,
+    append_as_next_writer,
+    as_file,
+    lines,
+    write,
+)
 
 MADE, _ = lines(EVENTS)
 WHOLE = as_file(MADE)
@@ -32,7 +40,10 @@ def test_a_file_cut_at_any_byte_reads_as_its_complete_lines_and_can_continue(
             whole = WHOLE[:cut].count(b"\n")
             torn = WHOLE[WHOLE.rfind(b"\n", 0, cut) + 1 : cut]
             assert list(await FileStore(here, THREADS).read()) == MADE[:whole]
-            assert await go_on(here, b"on") == (torn, [*MADE[:whole], b"on"])
+            assert await append_as_next_writer(here, b"on") == (
+                torn,
+                [*MADE[:whole], b"on"],
+            )
 
     anyio.run(every_cut)
 

@@ -78,7 +78,7 @@ def entries_of(path: Path) -> list[Entry]:
     return [entry for entry, _ in codec.decode(lines_of(path))]
 
 
-def everything(path: Path) -> dict[str, bytes]:
+def file_contents(path: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()
     }
@@ -100,7 +100,7 @@ def check_forks(
     orders: list[str] = []
     rules = world(ScriptedProvider()).rules if may_book else ()
     path = run_session(home, script, world(ScriptedProvider(*script), orders, rules=rules))
-    before, source, ordered = everything(path), entries_of(path), list(orders)
+    before, source, ordered = file_contents(path), entries_of(path), list(orders)
 
     for seq in range(1, len(source) + 1, step):
         result = fork(home, "a", seq, NOW)
@@ -117,7 +117,7 @@ def check_forks(
         check_history(s.message for s in build_request(view).messages)
         assert check(copy).damages == ()
 
-    assert everything(path) == before
+    assert file_contents(path) == before
     assert orders == ordered  # nothing that was under way is done a second time
 
 
@@ -166,7 +166,7 @@ def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
 ) -> None:
     home = JournalDirectory(tmp_path)
     path = run_session(home, ["Yes."], world(ScriptedProvider("Yes.")))
-    before = everything(path)
+    before = file_contents(path)
 
     first, second = fork(home, "a", None, NOW), fork(home, "a", 4, NOW)
     continue_session(home, first.id, world(ScriptedProvider("One.")))
@@ -177,7 +177,7 @@ def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
     assert len({first.id, second.id, third.id}) == 3
     assert [v.session.forked[0] for v in views] == ["a", "a", first.id]
     assert [v.session.id for v in views] == [first.id, second.id, third.id]
-    assert everything(path) == before
+    assert file_contents(path) == before
     assert [check(home.path(e.id)).damages for e in (first, second, third)] == [()] * 3
 
 
@@ -314,7 +314,7 @@ def test_a_fork_on_a_failing_disk_leaves_no_partial_session(
 ) -> None:
     home = JournalDirectory(tmp_path)
     path = write_session(home, SessionStarted("/w"), Said("x"))
-    before = everything(path)
+    before = file_contents(path)
     full = OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(JournalError, match="free up disk space"):
@@ -322,7 +322,7 @@ def test_a_fork_on_a_failing_disk_leaves_no_partial_session(
 
     whole = [home.check(s.id).damages for s in home.sessions()]
     assert whole in ([()], [(), ()])
-    assert everything(path) == before
+    assert file_contents(path) == before
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 

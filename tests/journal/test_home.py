@@ -16,7 +16,9 @@ from tests.journal.journals import THREADS, write
 AT = 1_795_300_828.0  # 2026-11-21 22:40:28 UTC
 
 
-def begin(home: JournalDirectory, session: str, directory: Path, changed: float) -> None:
+def begin_session(
+    home: JournalDirectory, session: str, directory: Path, changed: float
+) -> None:
     store = FileStore(home.path(session), THREADS, Careless())
     anyio.run(write, store, [SessionStarted(str(directory)), Said("so")])
     os.utime(home.path(session) / "events.jsonl", (changed, changed))
@@ -61,7 +63,7 @@ def test_a_session_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_with_a_pipe_instead_of_a_journal_is_not_listed(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
-    begin(home, "a", tmp_path, 2.0)
+    begin_session(home, "a", tmp_path, 2.0)
     (tmp_path / "b").mkdir()
     os.mkfifo(tmp_path / "b" / "events.jsonl")  # who opened it would wait without end
 
@@ -71,7 +73,7 @@ def test_a_directory_with_a_pipe_instead_of_a_journal_is_not_listed(tmp_path: Pa
 def test_sessions_are_sorted_by_their_last_write(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
-        begin(home, name, tmp_path, changed)
+        begin_session(home, name, tmp_path, changed)
     (tmp_path / "no session").mkdir()
     (tmp_path / "a file").write_bytes(b"")
 
@@ -92,10 +94,10 @@ def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
     )
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
-    begin(home, "old", here, 1.0)
-    begin(home, "by-link", tmp_path / "link", 2.0)
-    begin(home, "elsewhere", there, 3.0)
-    begin(home, "damaged", here, 4.0)
+    begin_session(home, "old", here, 1.0)
+    begin_session(home, "by-link", tmp_path / "link", 2.0)
+    begin_session(home, "elsewhere", there, 3.0)
+    begin_session(home, "damaged", here, 4.0)
     (home.path("damaged") / "events.jsonl").write_bytes(b"?\n")
 
     newests = [home.newest_of(path) for path in (here, tmp_path / "link", tmp_path)]
@@ -108,7 +110,7 @@ def test_a_session_is_found_by_its_id_or_a_unique_prefix(
 ) -> None:
     home = JournalDirectory(tmp_path)
     for name in ("20261121-a", "20261121-ab", "20261122-a"):
-        begin(home, name, tmp_path, 1.0)
+        begin_session(home, name, tmp_path, 1.0)
 
     ids = [home.find(text).id for text in ("20261121-a", "20261121-ab", "20261122")]
 
@@ -133,7 +135,7 @@ def test_an_ambiguous_or_unknown_session_is_refused_with_the_reason(
 ) -> None:
     home = JournalDirectory(tmp_path)
     for name in ("20261121-a", "20261122-b"):
-        begin(home, name, tmp_path, 1.0)
+        begin_session(home, name, tmp_path, 1.0)
 
     with pytest.raises(BadInput) as caught:
         home.find(text)
@@ -146,7 +148,7 @@ def test_a_directory_name_that_is_not_utf_8_does_not_stop_the_listing(
 ) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     for name in ("one", os.fsdecode(b"\xff\xfe")):
-        begin(home, name, tmp_path, 1.0)
+        begin_session(home, name, tmp_path, 1.0)
 
     assert [session.id for session in home.sessions()] == ["one"]
     assert [card.id for card in home.catalogue().cards()] == ["one"]

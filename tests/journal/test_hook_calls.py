@@ -27,7 +27,7 @@ def book(tmp_path: Path) -> ScheduleBook:
     return result
 
 
-def call_hook(
+def call_webhook(
     book: ScheduleBook, proof: str, now: float = NOW, *, signed: float = 0.0
 ) -> object:
     """The number of the call, or why it is not taken."""
@@ -46,7 +46,7 @@ def test_a_schedule_without_times_runs_its_webhook_calls_in_order(
     book: ScheduleBook,
 ) -> None:
     before = (run_due(book, NOW + DAY), run_due(book, NOW - 2 * DAY), book.find(1).is_over)
-    result = [call_hook(book, "a"), call_hook(book, "b")]
+    result = [call_webhook(book, "a"), call_webhook(book, "b")]
 
     runs = [run_due(book, NOW + 5), run_due(book, NOW + 6), run_due(book, NOW + 7)]
 
@@ -64,7 +64,7 @@ def test_a_webhook_call_does_not_change_the_times_of_its_schedule(tmp_path: Path
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", parse_repeated("1h", NOW, "UTC")), NOW)
     book.set_webhook(1, "ci")
-    call_hook(book, "a", NOW + 60)
+    call_webhook(book, "a", NOW + 60)
 
     runs = [run_due(book, NOW + 61), run_due(book, NOW + 62), run_due(book, NOW + 3_600)]
 
@@ -79,13 +79,13 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
     book.set_webhook(1, "ci")
-    first = call_hook(book, "old")
+    first = call_webhook(book, "old")
     for day in range(1, 4):
-        call_hook(book, f"day {day}", NOW + day * DAY)
+        call_webhook(book, f"day {day}", NOW + day * DAY)
         run_due(book, NOW + day * DAY)
 
     replays = [
-        call_hook(ScheduleBook(tmp_path), p, NOW, signed=NOW) for p in ("old", "new")
+        call_webhook(ScheduleBook(tmp_path), p, NOW, signed=NOW) for p in ("old", "new")
     ]
 
     assert first == 1
@@ -95,22 +95,22 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
 def test_at_most_sixty_webhook_calls_are_accepted_in_an_hour(book: ScheduleBook) -> None:
     result = list[object]()
     for n in range(61):
-        result.append(call_hook(book, str(n), NOW + n))
+        result.append(call_webhook(book, str(n), NOW + n))
         run_due(book, NOW + n)
 
     assert result == [*range(1, 61), "too many"]
-    assert call_hook(book, "later", NOW + 3_700) == 61
+    assert call_webhook(book, "later", NOW + 3_700) == 61
 
 
 def test_renaming_a_webhook_resets_the_signature_times_it_has_seen(
     book: ScheduleBook,
 ) -> None:
-    ahead = call_hook(book, "a", NOW + 400 * DAY)
-    late = call_hook(book, "b", NOW)
+    ahead = call_webhook(book, "a", NOW + 400 * DAY)
+    late = call_webhook(book, "b", NOW)
     book.set_webhook(1, "build")
     book.set_webhook(1, "ci")
 
-    assert (ahead, late, call_hook(book, "c", NOW)) == (1, "too old", 2)
+    assert (ahead, late, call_webhook(book, "c", NOW)) == (1, "too old", 2)
 
 
 def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
@@ -120,9 +120,9 @@ def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
 
     with pytest.raises(BadInput, match="'ci' is that of schedule 1"):
         book.set_webhook(second.id, "ci")
-    call_hook(book, "a")
+    call_webhook(book, "a")
     book.stop(1)
-    after = (run_due(book, NOW + 1), call_hook(book, "b"))
+    after = (run_due(book, NOW + 1), call_webhook(book, "b"))
     moved: Schedule = book.set_webhook(second.id, "ci")
 
     assert after == (None, None)

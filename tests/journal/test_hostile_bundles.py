@@ -47,7 +47,7 @@ def document(tmp_path: Path) -> bytes:
     return b"".join(SessionPacker(path, ID).pieces())
 
 
-def refusal(tmp_path: Path, made: bytes) -> str:
+def read_refusal(tmp_path: Path, made: bytes) -> str:
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir(exist_ok=True)
 
@@ -76,14 +76,14 @@ def chain_lines(*lines: Mapping[str, object]) -> bytes:
         h = _hash(head.h, rest)
         chunks.append(b'{"h":"' + h.encode() + b'",' + rest)
         head = Head(after.seq, h)
-    return _around(chunks)
+    return _pack_lines(chunks)
 
 
 def _hash(before: str, rest: bytes) -> str:
     return sha256(before.encode() + rest).hexdigest()[:16]
 
 
-def _around(lines: list[bytes]) -> bytes:
+def _pack_lines(lines: list[bytes]) -> bytes:
     content = b"\n".join(lines) + b"\n"
     return b"".join(
         [
@@ -94,7 +94,7 @@ def _around(lines: list[bytes]) -> bytes:
     )
 
 
-def remade(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
+def with_other_headers(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
     """The same contents under other headers, as any tar writes them."""
 
     def harm(made: bytes) -> bytes:
@@ -117,17 +117,17 @@ def rename_member(old: str, new: str) -> Harm:
         [info] = [info for info in infos if info.name == old]
         info.name = new
 
-    return remade(change)
+    return with_other_headers(change)
 
 
-def of_type(kind: bytes, link: str = "") -> Harm:
+def with_type(kind: bytes, link: str = "") -> Harm:
     def change(infos: list[tarfile.TarInfo]) -> None:
         infos[-1].type, infos[-1].linkname = kind, link
 
-    return remade(change)
+    return with_other_headers(change)
 
 
-def twice(name: str) -> Harm:
+def with_member_twice(name: str) -> Harm:
     def harm(made: bytes) -> bytes:
         with tarfile.open(fileobj=io.BytesIO(made)) as old:
             [info] = [info for info in old if info.name.startswith(name)]
@@ -137,15 +137,15 @@ def twice(name: str) -> Harm:
     return harm
 
 
-def empty(made: bytes) -> bytes:
+def make_empty(made: bytes) -> bytes:
     return b""
 
 
-def binary(made: bytes) -> bytes:
+def make_binary(made: bytes) -> bytes:
     return b"\x7fELF\x00\n" + made
 
 
-def longer(made: bytes) -> bytes:
+def make_longer(made: bytes) -> bytes:
     return made + b"x"
 
 
@@ -171,7 +171,7 @@ def swap_bytes(old: bytes, new: bytes) -> Harm:
     return harm
 
 
-def of_size(size: int) -> Harm:
+def with_size(size: int) -> Harm:
     """With such a number in the header of the journal, which has room for it."""
 
     def harm(made: bytes) -> bytes:
@@ -182,7 +182,7 @@ def of_size(size: int) -> Harm:
     return harm
 
 
-def of_id(id_: str) -> Harm:
+def with_id(id_: str) -> Harm:
     """Another header before the same members."""
 
     def harm(made: bytes) -> bytes:
@@ -194,18 +194,18 @@ def of_id(id_: str) -> Harm:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (empty, "not an exported session"),
-        (binary, "not an exported session"),
+        (make_empty, "not an exported session"),
+        (make_binary, "not an exported session"),
         (compress, "not an exported session"),
         (as_json, "was exported as JSON, by an earlier refold"),
         (swap_bytes(b'"version":2', b'"version":3'), "version 3 of the form"),
         (swap_bytes(b'"format":"refold', b'"format":"reform'), "not an exported session"),
         (swap_bytes(b'"refold":', b'"reform":'), "not as refold writes it"),
-        (of_id("../../etc"), r"'../../etc' is not the id of a session"),
-        (of_id(""), "'' is not the id of a session"),
-        (of_id("x" * 64_000), "not an exported session"),
-        (of_size(-512), "is not a plain file"),
-        (of_size(2**62), "journal is damaged|has no end|cut off"),
+        (with_id("../../etc"), r"'../../etc' is not the id of a session"),
+        (with_id(""), "'' is not the id of a session"),
+        (with_id("x" * 64_000), "not an exported session"),
+        (with_size(-512), "is not a plain file"),
+        (with_size(2**62), "journal is damaged|has no end|cut off"),
         (rename_member("session.json", "other.json"), "not an exported session"),
         (rename_member("child-1/events.jsonl", "../x/events.jsonl"), "has started a subagent '../x'"),
         (rename_member("child-1/events.jsonl", "/events.jsonl"), "started a subagent ''"),
@@ -218,23 +218,23 @@ def of_id(id_: str) -> Harm:
         (rename_member("child-1/events.jsonl", "child-1/pen"), "has no such file here"),
         (rename_member("events.jsonl", "child-1/events.jsonl"), "has started a subagent"),
         (rename_member("events.jsonl", "blobs/" + "0" * 64), "has no such file here"),
-        (twice("events.jsonl"), "has started a subagent ''"),
-        (twice("blobs/"), "no event here names a blob"),
-        (of_type(tarfile.SYMTYPE, "/etc/passwd"), "is not a plain file"),
-        (of_type(tarfile.LNKTYPE, "events.jsonl"), "is not a plain file"),
-        (of_type(tarfile.DIRTYPE), "is not a plain file"),
-        (of_type(tarfile.FIFOTYPE), "is not a plain file"),
-        (of_type(tarfile.CHRTYPE), "is not a plain file"),
-        (of_type(tarfile.XHDTYPE), "is not a plain file"),
-        (of_type(tarfile.GNUTYPE_LONGNAME), "is not a plain file"),
-        (of_type(tarfile.GNUTYPE_SPARSE), "is not a plain file"),
+        (with_member_twice("events.jsonl"), "has started a subagent ''"),
+        (with_member_twice("blobs/"), "no event here names a blob"),
+        (with_type(tarfile.SYMTYPE, "/etc/passwd"), "is not a plain file"),
+        (with_type(tarfile.LNKTYPE, "events.jsonl"), "is not a plain file"),
+        (with_type(tarfile.DIRTYPE), "is not a plain file"),
+        (with_type(tarfile.FIFOTYPE), "is not a plain file"),
+        (with_type(tarfile.CHRTYPE), "is not a plain file"),
+        (with_type(tarfile.XHDTYPE), "is not a plain file"),
+        (with_type(tarfile.GNUTYPE_LONGNAME), "is not a plain file"),
+        (with_type(tarfile.GNUTYPE_SPARSE), "is not a plain file"),
         (swap_bytes(b"find the bug", b"find the bog"), "line 2 of the journal is damaged"),
         (swap_bytes(b"picturepicture", b"picturepicturE"), "does not match its checksum"),
         (rename_member(f"blobs/{BLOB}", "blobs/../x"), "has no such file here"),
         (rename_member(f"blobs/{BLOB}", "blobs/x"), "no event here names a blob"),
         (rename_member(f"blobs/{BLOB}", f"child-1/blobs/{BLOB}"), "has no such file here"),
         (add_words_to_padding, "this is not a part of an exported session"),
-        (longer, "there is something after the end"),
+        (make_longer, "there is something after the end"),
         (lambda made: b"".join(header_member(ID)) + end_of_archive(), "there is no session in it"),
         (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 0, []), end_of_archive()]), "has no events"),
         (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 1, [b"x"]), end_of_archive()]), "has no end"),
@@ -243,7 +243,7 @@ def of_id(id_: str) -> Harm:
 def test_malformed_bundle_is_refused_in_one_line(
     tmp_path: Path, harm: Harm, told: str
 ) -> None:
-    text = refusal(tmp_path, harm(document(tmp_path)))
+    text = read_refusal(tmp_path, harm(document(tmp_path)))
 
     assert re.search(told, text), text
     assert text.startswith("s.tar")
@@ -268,7 +268,7 @@ def test_malformed_bundle_is_refused_in_one_line(
 def test_correctly_chained_but_invalid_event_is_refused(
     tmp_path: Path, line: dict[str, object], told: str
 ) -> None:
-    assert told in refusal(tmp_path, chain_lines(line))
+    assert told in read_refusal(tmp_path, chain_lines(line))
 
 
 def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -276,7 +276,9 @@ def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
 
-    text = refusal(tmp_path, chain_lines({"kind": "Said", "data": {"text": "x"}}, line))
+    text = read_refusal(
+        tmp_path, chain_lines({"kind": "Said", "data": {"text": "x"}}, line)
+    )
 
     assert "it has a number that is too large" in text
 
@@ -284,7 +286,7 @@ def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
 def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     deep = msgspec.Raw(b"[" * 200_000 + b"]" * 200_000)
 
-    text = refusal(
+    text = read_refusal(
         tmp_path, chain_lines({"kind": "Noted", "data": {"name": "x", "data": deep}})
     )
 
@@ -325,7 +327,7 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(
 ) -> None:
     data = document(tmp_path)
 
-    text = refusal(tmp_path, data[: len(data) * share // 60])
+    text = read_refusal(tmp_path, data[: len(data) * share // 60])
 
     assert "s.tar, " in text or "not an exported session" in text
 

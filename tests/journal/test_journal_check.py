@@ -28,7 +28,7 @@ def describe_damages(report: JournalCheck) -> list[str]:
     return [f"{d.file.name} {d.line}: {d.what}; lost: {d.lost}" for d in report.damages]
 
 
-def after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[str]:
+def check_after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[str]:
     (session / "events.jsonl").unlink()  # some disks sync a file that is cut and filled
     (session / "events.jsonl").write_bytes(as_file(change(list(MADE))))
     return describe_damages(check(session))
@@ -50,7 +50,10 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
         bad = bytearray(MADE[number - 1])
         bad[at] ^= 1
 
-        texts = after(session, lambda made: [*made[: number - 1], bad, *made[number:]])  # noqa: B023
+        texts = check_after(
+            session,
+            lambda made: [*made[: number - 1], bad, *made[number:]],  # noqa: B023
+        )
         with pytest.raises(Corrupt) as caught:
             list(codec.decode([*MADE[: number - 1], bytes(bad), *MADE[number:]]))
 
@@ -61,26 +64,26 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
 
 
 def test_a_missing_line_is_reported(session: Path) -> None:
-    assert after(session, lambda made: made[:1] + made[3:]) == [
+    assert check_after(session, lambda made: made[:1] + made[3:]) == [
         "events.jsonl 2: it is event 4, not 2; lost: events 2 to 3"
     ]
 
 
 def test_a_duplicated_line_is_reported(session: Path) -> None:
-    assert after(session, lambda made: made[:2] + made[1:]) == [
+    assert check_after(session, lambda made: made[:2] + made[1:]) == [
         "events.jsonl 3: event 2 is here a second time; lost: nothing"
     ]
 
 
 def test_swapped_lines_are_reported(session: Path) -> None:
-    assert after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
+    assert check_after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
         "events.jsonl 2: event 3 is here out of its place; lost: nothing",
         "events.jsonl 4: it is event 4, not 3; lost: event 3",
     ]
 
 
 def test_two_damaged_places_are_both_reported(session: Path) -> None:
-    assert after(session, lambda m: [b"?", m[1], m[2], m[4]]) == [
+    assert check_after(session, lambda m: [b"?", m[1], m[2], m[4]]) == [
         "events.jsonl 1: it was changed after it was written; lost: event 1",
         "events.jsonl 2: it was changed after it was written; lost: event 2",
         "events.jsonl 4: it is event 5, not 4; lost: event 4",
@@ -88,7 +91,7 @@ def test_two_damaged_places_are_both_reported(session: Path) -> None:
 
 
 def test_lines_missing_at_the_end_are_reported(session: Path) -> None:
-    assert after(session, lambda made: made[:3]) == [
+    assert check_after(session, lambda made: made[:3]) == [
         "events.jsonl 3: it ends at event 3, but its writer recorded event 5; "
         "lost: events 4 to 5"
     ]
@@ -110,7 +113,7 @@ def test_an_incomplete_last_line_is_reported_wherever_it_was_cut(session: Path) 
 def test_a_replaced_journal_is_reported(session: Path) -> None:
     others, _ = lines(EVENTS[::-1])
 
-    assert after(session, lambda _: others) == [
+    assert check_after(session, lambda _: others) == [
         "events.jsonl 0: event 5 is not the one that its writer recorded; "
         "lost: what was there before"
     ]

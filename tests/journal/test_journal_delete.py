@@ -16,14 +16,14 @@ from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
 from tests.journal.disks import Careless
 from tests.journal.journals import THREADS
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> JournalDirectory:
     directory = JournalDirectory(tmp_path / "sessions")
-    put(directory, "one", *conversation_events("umbrella"))
-    put(directory, "one/child-1", *conversation_events("below"))
+    put_journal(directory, "one", *conversation_events("umbrella"))
+    put_journal(directory, "one/child-1", *conversation_events("below"))
     return directory
 
 
@@ -32,7 +32,7 @@ def names(home: JournalDirectory) -> list[str]:
 
 
 def test_deleting_a_session_deletes_its_children(home: JournalDirectory) -> None:
-    put(home, "two", *conversation_events("stays"))
+    put_journal(home, "two", *conversation_events("stays"))
 
     delete(home.root, home.path("one"))
 
@@ -43,7 +43,7 @@ def test_deleting_a_session_keeps_the_blobs_that_a_fork_shares(
     home: JournalDirectory,
 ) -> None:
     name = BlobFiles(home.path("one"), Disk()).put(b"a long result")
-    put(
+    put_journal(
         home,
         "one",
         *conversation_events("umbrella"),
@@ -78,7 +78,7 @@ def test_a_session_that_is_being_written_is_not_deleted(
 
 
 def test_delete_removes_remains_of_an_interrupted_delete(home: JournalDirectory) -> None:
-    put(home, "two", *conversation_events("stays"))
+    put_journal(home, "two", *conversation_events("stays"))
     left = home.root / f"{DELETE_PREFIX}999999999-old"
     left.mkdir()
     (left / "events.jsonl").write_bytes(b"")
@@ -104,7 +104,7 @@ def test_a_delete_that_the_disk_refuses_is_reported_and_loses_nothing(
 
 
 def test_delete_does_not_follow_links(home: JournalDirectory, tmp_path: Path) -> None:
-    put(home, "two", *conversation_events("stays"))
+    put_journal(home, "two", *conversation_events("stays"))
     elsewhere = home.path("two").rename(tmp_path / "elsewhere")
     home.path("two").symlink_to(elsewhere)
     (home.path("one") / "more").symlink_to(elsewhere)

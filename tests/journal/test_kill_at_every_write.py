@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.journal.journals import go_on
+from tests.journal.journals import append_as_next_writer
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 LINES = 4
@@ -91,7 +91,7 @@ def run(directory: Path, inject: str) -> tuple[list[str], bool]:
 def assert_there(directory: Path, said: list[str]) -> None:
     numbers = [int(words.split()[1]) for words in said if words[:4] in ("writ", "kept")]
     sure = max(numbers, default=0)
-    cut, chunks = anyio.run(go_on, directory, b"on")
+    cut, chunks = anyio.run(append_as_next_writer, directory, b"on")
     assert cut == b""
     assert chunks[:-1] == [b"line %d" % n for n in range(len(chunks) - 1)]
     assert sure <= len(chunks) - 1 <= LINES

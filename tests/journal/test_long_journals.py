@@ -15,7 +15,7 @@ from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStar
 from refold.journal.home import JournalDirectory
 from refold.journal.store.session_files import SessionListing, list_sessions
 from tests.journal.journals import as_file, lines
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 
 MESSAGES = 3_500
 
@@ -37,7 +37,7 @@ def tables(home: JournalDirectory) -> Iterator[Tables]:
     result.close()
 
 
-def long(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
+def long_events(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
     saids = [Said(f"{word} {n}") for n in range(messages)]
     return [SessionStarted("/work", "0.1"), *saids]
 
@@ -47,7 +47,7 @@ def follow_in_pieces(tables: Tables, home: JournalDirectory, tell: Tell) -> None
     Indexer(tables, home.path, inf, tell, piece=0.0).run(list_sessions(home.root))
 
 
-def leave(_: int, __: int) -> None:
+def ignore_progress(_: int, __: int) -> None:
     raise Left
 
 
@@ -61,7 +61,7 @@ def count_hits(home: JournalDirectory, text: str) -> int:
     return len(home.catalogue().search(text, MESSAGES * 2, lambda _: True))
 
 
-def in_all(catalogue: Catalogue) -> int:
+def count_sessions(catalogue: Catalogue) -> int:
     tables = open_tables(catalogue.path)
     _, messages = tables.count()
     tables.close()
@@ -71,18 +71,18 @@ def in_all(catalogue: Catalogue) -> int:
 def test_indexing_of_a_long_journal_resumes_where_it_was_interrupted(
     home: JournalDirectory, tables: Tables
 ) -> None:
-    file = put(home, "long", *long())
+    file = put_journal(home, "long", *long_events())
     reached = list[int]()
 
     for _ in range(3):
         with suppress(Left):
-            follow_in_pieces(tables, home, leave)
+            follow_in_pieces(tables, home, ignore_progress)
         reached.append(row(tables).read.upto)
 
     assert 0 < reached[0] < reached[1] < reached[2] < file.stat().st_size
     cards = home.catalogue().cards()
     assert row(tables).read.upto == file.stat().st_size
-    assert (cards[0].events, in_all(home.catalogue())) == (MESSAGES + 1, MESSAGES)
+    assert (cards[0].events, count_sessions(home.catalogue())) == (MESSAGES + 1, MESSAGES)
     home.catalogue().rebuild()
     assert home.catalogue().cards() == cards
 
@@ -90,7 +90,7 @@ def test_indexing_of_a_long_journal_resumes_where_it_was_interrupted(
 def test_another_process_can_use_the_catalogue_between_two_pieces(
     home: JournalDirectory, tables: Tables
 ) -> None:
-    put(home, "long", *long(messages=9_000))
+    put_journal(home, "long", *long_events(messages=9_000))
     entered = list[str]()
 
     def enter() -> None:
@@ -119,27 +119,27 @@ def test_catalogue_reads_a_replaced_journal_again_from_the_start(
     home: JournalDirectory, tables: Tables
 ) -> None:
     """Another journal stood in its place for a moment."""
-    file = put(home, "long", *long())
+    file = put_journal(home, "long", *long_events())
     follow_in_pieces(tables, home, lambda _, __: None)
     first = file.read_bytes()
-    put(home, "long", *long("parasol"))
+    put_journal(home, "long", *long_events("parasol"))
     with suppress(Left):
-        follow_in_pieces(tables, home, leave)
+        follow_in_pieces(tables, home, ignore_progress)
     before = tables.count()[1]
 
     file.write_bytes(first)
     home.catalogue().freshen()
 
     assert 0 < before < MESSAGES
-    assert in_all(home.catalogue()) == MESSAGES
+    assert count_sessions(home.catalogue()) == MESSAGES
     assert count_hits(home, "umbrella") == 3  # the best of one session
 
 
 def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
     home: JournalDirectory, tables: Tables
 ) -> None:
-    file = put(home, "long", *long())
-    put(home, "other", *conversation_events("so"))
+    file = put_journal(home, "long", *long_events())
+    put_journal(home, "other", *conversation_events("so"))
     follow_in_pieces(tables, home, lambda _, __: None)
     file.unlink()
     result = list[tuple[int, int]]()
@@ -153,13 +153,16 @@ def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
 def test_the_newest_session_is_right_while_a_journal_is_half_indexed(
     home: JournalDirectory, tables: Tables, tmp_path: Path
 ) -> None:
-    moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]
-    put(home, "long", *moved, changed=1.0)
+    moved: list[Event] = [
+        *long_events(messages=1_500),
+        SessionResumed(directory=str(tmp_path)),
+    ]
+    put_journal(home, "long", *moved, changed=1.0)
     for n in range(70):
-        put(home, f"s{n}", *conversation_events("so"), changed=n + 2.0)
+        put_journal(home, f"s{n}", *conversation_events("so"), changed=n + 2.0)
     with suppress(Left):
         there = list_sessions(home.root)
-        Indexer(tables, home.path, inf, leave, 0.0).run(
+        Indexer(tables, home.path, inf, ignore_progress, 0.0).run(
             SessionListing(("long",), there.stamps)
         )
 
@@ -180,6 +183,6 @@ def test_a_journal_of_few_long_lines_is_also_read_in_pieces(
     file.write_bytes(as_file(chunks))
 
     with suppress(Left):
-        follow_in_pieces(tables, home, leave)
+        follow_in_pieces(tables, home, ignore_progress)
 
     assert 0 < row(tables).card.events < 7

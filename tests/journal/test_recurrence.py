@@ -20,7 +20,7 @@ from refold.journal.schedules.recurrence import (
 BERLIN = "Europe/Berlin"
 
 
-def at(*moment: int, zone: str = BERLIN) -> float:
+def timestamp(*moment: int, zone: str = BERLIN) -> float:
     year, month, day, *rest = moment
     return datetime(year, month, day, *(*rest, 0, 0)[:2], tzinfo=ZoneInfo(zone)).timestamp()
 
@@ -48,39 +48,39 @@ def next_times(recurrence: Recurrence, after: float, count: int) -> list[str]:
     ],
 )
 def test_the_next_times_match_the_recurrence(text: str, expected: list[str]) -> None:
-    now = at(2026, 3, 28, 12)
+    now = timestamp(2026, 3, 28, 12)
 
     assert next_times(parse_repeated(text, now, BERLIN), now, 2) == expected
 
 
 def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
-    recurrence = parse_repeated("02:30", at(2026, 3, 28), BERLIN)
+    recurrence = parse_repeated("02:30", timestamp(2026, 3, 28), BERLIN)
 
-    assert next_times(recurrence, at(2026, 3, 28), 3) == [
+    assert next_times(recurrence, timestamp(2026, 3, 28), 3) == [
         "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
     ]  # fmt: skip
-    assert recurrence.count_due(at(2026, 3, 29), at(2026, 3, 30)) == (
+    assert recurrence.count_due(timestamp(2026, 3, 29), timestamp(2026, 3, 30)) == (
         1,
-        at(2026, 3, 29, 3, 30),
+        timestamp(2026, 3, 29, 3, 30),
     )
 
 
 def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
-    recurrence = parse_repeated("02:30", at(2026, 10, 24), BERLIN)
+    recurrence = parse_repeated("02:30", timestamp(2026, 10, 24), BERLIN)
 
-    assert next_times(recurrence, at(2026, 10, 24, 12), 2) == [
+    assert next_times(recurrence, timestamp(2026, 10, 24, 12), 2) == [
         "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
     ]  # fmt: skip
-    assert recurrence.count_due(at(2026, 10, 25), at(2026, 10, 26)) == (
+    assert recurrence.count_due(timestamp(2026, 10, 25), timestamp(2026, 10, 26)) == (
         1,
-        at(2026, 10, 25, 2, 30),
+        timestamp(2026, 10, 25, 2, 30),
     )
 
 
 def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> None:
-    recurrence = parse_repeated("*/30 * * * *", at(2026, 10, 24), BERLIN)
+    recurrence = parse_repeated("*/30 * * * *", timestamp(2026, 10, 24), BERLIN)
 
-    moments = [at(2026, 10, 25, 1, 30)]
+    moments = [timestamp(2026, 10, 25, 1, 30)]
     while len(moments) < 8:
         moments.append(recurrence.next(moments[-1]) or 0.0)
 
@@ -91,14 +91,14 @@ def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> N
 
 
 def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
-    recurrence = parse_repeated("every 1d", at(2026, 3, 28, 12), BERLIN)
+    recurrence = parse_repeated("every 1d", timestamp(2026, 3, 28, 12), BERLIN)
 
-    assert next_times(recurrence, at(2026, 3, 28, 12), 2) == [
+    assert next_times(recurrence, timestamp(2026, 3, 28, 12), 2) == [
         "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
     ]  # fmt: skip
-    assert recurrence.count_due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (
+    assert recurrence.count_due(timestamp(2026, 3, 28, 12), timestamp(2026, 3, 31)) == (
         2,
-        at(2026, 3, 30, 13),
+        timestamp(2026, 3, 30, 13),
     )
 
 
@@ -123,14 +123,14 @@ def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
     ],
 )
 def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
-    now = at(2026, 11, 25, 12)
+    now = timestamp(2026, 11, 25, 12)
 
     single = parse_single(text, now, BERLIN)
 
-    assert single.next(now) == at(*expected)
-    assert single.count_due(now, at(*expected)) == (1, at(*expected))
-    assert single.next(at(*expected)) is None
-    assert single.count_due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
+    assert single.next(now) == timestamp(*expected)
+    assert single.count_due(now, timestamp(*expected)) == (1, timestamp(*expected))
+    assert single.next(timestamp(*expected)) is None
+    assert single.count_due(timestamp(*expected), timestamp(2030, 1, 1)) == (0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_invalid_recurrence_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "25:00", "soon", "2026-13-01", "2026-11-25T11:00"])
 def test_invalid_or_past_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
-        parse_single(text, at(2026, 11, 25, 12), BERLIN)
+        parse_single(text, timestamp(2026, 11, 25, 12), BERLIN)
 
 
 def test_a_time_zone_is_found_by_name_and_invalid_ones_are_refused() -> None:

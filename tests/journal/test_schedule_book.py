@@ -15,14 +15,14 @@ ZONE = "Europe/Berlin"
 HOUR, DAY = 3_600.0, 86_400.0
 
 
-def at(*moment: int) -> float:
+def timestamp(*moment: int) -> float:
     year, month, day, hour = moment
     return datetime(year, month, day, hour, tzinfo=ZoneInfo(ZONE)).timestamp()
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock(at(2026, 11, 23, 12))  # a Monday
+    return Clock(timestamp(2026, 11, 23, 12))  # a Monday
 
 
 def plan(text: str, clock: Clock) -> NewSchedule:
@@ -41,16 +41,16 @@ def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) ->
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
     early = run_due(book, clock)
-    clock.now = at(2026, 11, 24, 8) + 20
+    clock.now = timestamp(2026, 11, 24, 8) + 20
 
     first, again = run_due(book, clock), run_due(ScheduleBook(tmp_path), clock)
 
-    due = at(2026, 11, 24, 8)
+    due = timestamp(2026, 11, 24, 8)
     assert (early, again) == (None, None)
     assert first == ScheduledRun(due, due + 20)
     (schedule,) = ScheduleBook(tmp_path).list_schedules()
     assert schedule.runs == (ScheduledRun(due, due + 20, 0, "s1", "answered", "Done."),)
-    assert schedule.next == at(2026, 11, 25, 8)
+    assert schedule.next == timestamp(2026, 11, 25, 8)
 
 
 def test_missed_times_are_made_up_for_by_one_run_that_counts_them(
@@ -58,11 +58,11 @@ def test_missed_times_are_made_up_for_by_one_run_that_counts_them(
 ) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("mon-fri 08:00", clock), clock())
-    clock.now = at(2026, 11, 30, 17)  # Tuesday to Friday, and Monday
+    clock.now = timestamp(2026, 11, 30, 17)  # Tuesday to Friday, and Monday
 
     run = run_due(book, clock)
 
-    assert run == ScheduledRun(at(2026, 11, 30, 8), clock.now, missed=5)
+    assert run == ScheduledRun(timestamp(2026, 11, 30, 8), clock.now, missed=5)
     assert run_due(book, clock) is None
 
 
@@ -89,7 +89,7 @@ def test_setting_the_clock_back_an_hour_repeats_no_run(
 ) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
-    clock.now = at(2026, 11, 24, 8)
+    clock.now = timestamp(2026, 11, 24, 8)
     first = run_due(book, clock)
     clock.jump(-HOUR)
     back = run_due(book, clock)
@@ -103,12 +103,12 @@ def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
 ) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
-    clock.now = at(2031, 1, 1, 9)
+    clock.now = timestamp(2031, 1, 1, 9)
     run_due(book, clock)
-    clock.now = at(2026, 11, 24, 7)
+    clock.now = timestamp(2026, 11, 24, 7)
 
     early = run_due(book, clock)
-    clock.now = at(2026, 11, 24, 8)
+    clock.now = timestamp(2026, 11, 24, 8)
 
     assert early is None
     assert run_due(book, clock) == ScheduledRun(clock.now, clock.now)
@@ -118,10 +118,10 @@ def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
 def test_a_day_with_a_clock_change_has_one_run(
     day: tuple[int, int, int], tmp_path: Path, clock: Clock
 ) -> None:
-    clock.now = at(*day, 0) - 60
+    clock.now = timestamp(*day, 0) - 60
     book = ScheduleBook(tmp_path)
     book.add(plan("02:30", clock), clock())
-    end = at(*day, 12)
+    end = timestamp(*day, 12)
 
     runs = list[ScheduledRun]()
     while clock() < end:
@@ -136,7 +136,7 @@ def test_an_interrupted_run_is_recorded_as_cut_off_and_not_repeated(
 ) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
-    clock.now = at(2026, 11, 24, 8)
+    clock.now = timestamp(2026, 11, 24, 8)
 
     with book.claim_run(1, clock()):
         pass
@@ -153,7 +153,9 @@ def test_a_schedule_with_a_single_time_runs_once_and_ends(
     book.add(NewSchedule("report", "/work", one), clock())
     clock.jump(3 * DAY)
 
-    assert run_due(book, clock) == ScheduledRun(at(2026, 11, 24, 8), clock.now, missed=1)
+    assert run_due(book, clock) == ScheduledRun(
+        timestamp(2026, 11, 24, 8), clock.now, missed=1
+    )
     assert (run_due(book, clock), book.find(1).next) == (None, None)
 
 

@@ -7,7 +7,7 @@ import pytest
 from refold.errors import BadInput
 from refold.journal.events.kinds import Event, Forked, Renamed, SessionStarted
 from refold.journal.home import JournalDirectory
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def home(tmp_path: Path) -> JournalDirectory:
     directory = JournalDirectory(tmp_path / "data" / "sessions")
     data = {"20260101-a": "walk", "20260102-b": "Walk home", "20260103-c": "walk home"}
     for n, (id_, name) in enumerate(data.items()):
-        put(
+        put_journal(
             directory,
             id_,
             *conversation_events(f"say {n}"),
@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> JournalDirectory:
             Renamed(name),
             changed=n + 1.0,
         )
-    put(
+    put_journal(
         directory,
         "20260104-d",
         *conversation_events("say 3"),
@@ -89,7 +89,7 @@ def test_names_are_found_without_a_catalogue(home: JournalDirectory) -> None:
 
 def test_a_fork_does_not_inherit_the_name(home: JournalDirectory) -> None:
     events: list[Event] = [SessionStarted("/work"), Renamed("garden")]
-    put(home, "20260105-e", *events, Forked("20260105-z", 2, id="20260105-e"))
+    put_journal(home, "20260105-e", *events, Forked("20260105-z", 2, id="20260105-e"))
 
     with pytest.raises(BadInput, match="there is no session 'garden'"):
         home.find("garden")
@@ -99,15 +99,17 @@ def test_the_newest_session_of_a_directory_is_found_among_many(tmp_path: Path) -
     """With the catalogue and without, and when it is behind."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
     here, there = str(tmp_path), str(tmp_path / "there")
-    put(home, "mine", *conversation_events("so", directory=here), changed=1.0)
-    put(home, "moved", *conversation_events("so", directory=there), changed=2.0)
+    put_journal(home, "mine", *conversation_events("so", directory=here), changed=1.0)
+    put_journal(home, "moved", *conversation_events("so", directory=there), changed=2.0)
     for n in range(80):
-        put(home, f"s{n}", *conversation_events("so", directory=there), changed=n + 3.0)
+        put_journal(
+            home, f"s{n}", *conversation_events("so", directory=there), changed=n + 3.0
+        )
 
     without = home.newest_of(tmp_path)
     home.catalogue().freshen()
     with_it = home.newest_of(tmp_path)
-    put(home, "moved", *conversation_events("so", directory=here), changed=2.5)
+    put_journal(home, "moved", *conversation_events("so", directory=here), changed=2.5)
 
     assert [session and session.id for session in (without, with_it)] == ["mine", "mine"]
     assert (newest := home.newest_of(tmp_path)) is not None
@@ -118,9 +120,11 @@ def test_last_finds_the_newest_session_of_the_directory_and_its_child(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
-    put(home, "mine", *conversation_events("so", directory=str(tmp_path)), changed=1.0)
-    put(home, "mine/child-1", *conversation_events("so"), changed=9.0)
-    put(home, "other", *conversation_events("so"), changed=2.0)
+    put_journal(
+        home, "mine", *conversation_events("so", directory=str(tmp_path)), changed=1.0
+    )
+    put_journal(home, "mine/child-1", *conversation_events("so"), changed=9.0)
+    put_journal(home, "other", *conversation_events("so"), changed=2.0)
 
     ids = [home.resolve(text, tmp_path).id for text in ("last", "last/child-1", "other")]
 

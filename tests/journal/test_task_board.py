@@ -185,7 +185,7 @@ def test_processes_racing_for_twenty_tasks_do_each_task_once(
     assert owners == {f"worker-{n}" for n, ids in enumerate(done) if ids}
 
 
-def dies(directory: Path, at: int) -> tuple[int, Sequence[str]]:
+def run_until_crash(directory: Path, at: int) -> tuple[int, Sequence[str]]:
     completed_process = subprocess.run(
         [sys.executable, "-c", DYING, str(directory), str(at)],
         capture_output=True, text=True, check=False, timeout=60,
@@ -201,7 +201,7 @@ def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
     at, killed = 1, True
     while killed:
         place = tmp_path / str(at)
-        code, texts = dies(place, at)
+        code, texts = run_until_crash(place, at)
         killed = code != 0
         data = {task.id: task for task in TaskBoard(place).read().tasks}
         for word, id_ in (line.split() for line in texts):
@@ -209,7 +209,7 @@ def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
             assert word != "done" or data[int(id_)].status == "done"
             assert word != "claimed" or data[int(id_)].owner == "ann"
 
-        assert dies(place, 0)[0] == 0
+        assert run_until_crash(place, 0)[0] == 0
 
         tasks = TaskBoard(place).read().tasks
         assert [(t.id, t.subject, t.status, t.owner) for t in tasks] == [

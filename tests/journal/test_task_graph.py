@@ -22,16 +22,16 @@ from refold.values.control import BoardTask, NewTask, TaskChange
 def board(*tasks: NewTask) -> Board:
     result = Board()
     for task in tasks:
-        result = after(result, result.addition(task))
+        result = apply_events(result, result.addition(task))
     return result
 
 
-def after(board: Board, *events: BoardEvent | None) -> Board:
+def apply_events(board: Board, *events: BoardEvent | None) -> Board:
     return fold_board(board, [event for event in events if event is not None])
 
 
 def change_task(board: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
-    return after(board, board.update(id_, change, by))
+    return apply_events(board, board.update(id_, change, by))
 
 
 # An order: what is done, to which task, with which others, by whom.
@@ -88,7 +88,7 @@ def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
         event = event_of(result, order, f"key-{n}")
         if event is None:
             continue
-        before, result = result, after(result, event)
+        before, result = result, apply_events(result, event)
         events.append(event)
         now = {task.id: task for task in result.tasks}
         assert not has_a_cycle(result.tasks)
@@ -114,7 +114,7 @@ def test_a_repeated_call_changes_nothing(
 ) -> None:
     result = Board()
     for n, order in enumerate(orders):
-        result = after(result, event_of(result, order, f"key-{n}"))
+        result = apply_events(result, event_of(result, order, f"key-{n}"))
         if f"key-{n}" in result.calls:
             assert event_of(result, order, f"key-{n}") is None
 
@@ -168,7 +168,7 @@ def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> N
         event = result.claim(0, "ann")
         assert event is not None
         numbers.append(event.id)
-        result = after(result, event)
+        result = apply_events(result, event)
 
     assert numbers == [4, 1, 5]
     with pytest.raises(BadInput) as error:
@@ -189,7 +189,7 @@ def test_a_task_in_progress_of_another_session_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
     result = board(NewTask("a"))
-    result = after(result, result.claim(1, "ann"))
+    result = apply_events(result, result.claim(1, "ann"))
 
     with pytest.raises(BadInput) as error:
         result.update(1, change, by)
@@ -202,7 +202,7 @@ def test_a_task_in_progress_of_another_session_is_not_changed(
 
 def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
     result = board(NewTask("a"))
-    result = after(result, result.claim(1, "ann"))
+    result = apply_events(result, result.claim(1, "ann"))
 
     back = change_task(result, 1, TaskChange(status="pending"), "ann").task(1)
     handed = change_task(result, 1, TaskChange(status="pending", owner="bob")).task(1)
@@ -242,7 +242,7 @@ def test_a_board_with_too_many_open_tasks_refuses_new_ones() -> None:
 
 def test_claim_or_update_without_effect_makes_no_event() -> None:
     result = board(NewTask("a"))
-    result = after(result, result.claim(1, "ann"))
+    result = apply_events(result, result.claim(1, "ann"))
 
     assert result.claim(1, "ann") is None
     assert result.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None

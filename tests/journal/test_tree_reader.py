@@ -38,7 +38,7 @@ def list_news(news: TreeFollower) -> list[tuple[str, str]]:
     return [(node, codec.kind_of(entry.event)) for node, entry in news.new_entries()]
 
 
-def born(name: str) -> ChildBorn:
+def child_born(name: str) -> ChildBorn:
     return ChildBorn(name, "call-0", "explore", "look")
 
 
@@ -59,12 +59,12 @@ def test_only_new_complete_entries_are_reported(tmp_path: Path) -> None:
 def test_a_child_is_followed_from_its_start_to_its_end(tmp_path: Path) -> None:
     root = Written(tmp_path / "s")
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
-    root.add(born("child-1"), at=1.0)
+    root.add(child_born("child-1"), at=1.0)
 
     assert list_news(news) == [("root", "ChildBorn")]  # its journal is not there yet
     child = Written(tmp_path / "s/children/child-1")
     child.add(SessionStarted("/work"), at=2.0)
-    child.add(born("child-1"), at=3.0)
+    child.add(child_born("child-1"), at=3.0)
     below = Written(tmp_path / "s/children/child-1/children/child-1")
     below.add(Said("deep"), at=2.5)
     root.add(Said("beside"), at=2.2)
@@ -85,7 +85,7 @@ def test_a_damaged_journal_is_reported_once_and_the_others_are_followed(
 ) -> None:
     root, child = Written(tmp_path / "s"), Written(tmp_path / "s/children/child-1")
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
-    root.add(born("child-1"))
+    root.add(child_born("child-1"))
     child.tear(b"no line of a journal\n")
 
     assert list_news(news) == [("root", "ChildBorn")]
@@ -113,7 +113,7 @@ def test_a_child_name_that_is_a_path_out_of_the_tree_is_not_followed(
 ) -> None:
     Written(tmp_path / "other").add(Said("not of this tree"))
     (tmp_path / "s/children").mkdir(parents=True)
-    Written(tmp_path / "s").add(born("../../other"))
+    Written(tmp_path / "s").add(child_born("../../other"))
 
     assert list_news(TreeFollower(JournalLines(tmp_path / "s"), "root")) == [
         ("root", "ChildBorn")

@@ -85,7 +85,9 @@ def _turns() -> Iterator[Event]:
             yield Rewound(0)
 
 
-def record(home: JournalDirectory, events: list[Event], name: str = SESSION_ID) -> View:
+def record_events(
+    home: JournalDirectory, events: list[Event], name: str = SESSION_ID
+) -> View:
     async def write() -> View:
         recorder = Recorder(home.store(name), clock=lambda: 5.0, durable=False)
         await recorder.open()
@@ -97,7 +99,7 @@ def record(home: JournalDirectory, events: list[Event], name: str = SESSION_ID) 
     return anyio.run(write)
 
 
-def look(home: JournalDirectory, name: str = SESSION_ID) -> View:
+def read_view(home: JournalDirectory, name: str = SESSION_ID) -> View:
     return anyio.run(Recorder(home.store(name)).fold_without_lock)
 
 
@@ -129,7 +131,7 @@ def seq_of_cached_view(home: JournalDirectory) -> int:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> JournalDirectory:
     home = JournalDirectory(tmp_path_factory.mktemp("data") / "sessions")
-    record(home, list(islice(turns(), EVENT_COUNT)))
+    record_events(home, list(islice(turns(), EVENT_COUNT)))
     return home
 
 
@@ -144,7 +146,7 @@ def test_long_session_is_opened_from_its_newest_view_and_the_events_after_it(
 ) -> None:
     expected = fold(entries_of(home))
 
-    assert look(home) == expected
+    assert read_view(home) == expected
     assert EVENT_COUNT - seq_of_cached_view(home) < VIEW_EVENTS
     journal, views = journal_of(home).stat(), views_of(home).stat()
     assert views.st_size < journal.st_size
@@ -172,7 +174,7 @@ def test_stored_session_gives_the_same_documents_with_and_without_the_cache(
 def test_short_session_has_no_cache(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
-    record(home, list(islice(turns(), VIEW_EVENTS - 1)))
+    record_events(home, list(islice(turns(), VIEW_EVENTS - 1)))
 
     assert not views_of(home).exists()
     assert not (home.root / VIEWS_KEY_FILE).exists()
@@ -181,11 +183,11 @@ def test_short_session_has_no_cache(tmp_path: Path) -> None:
 def test_resumed_session_adds_to_its_cache(home: JournalDirectory) -> None:
     before = views_of(home).read_bytes()
 
-    view = record(home, list(islice(turns(EVENT_COUNT), EVENT_COUNT - 1)))
+    view = record_events(home, list(islice(turns(EVENT_COUNT), EVENT_COUNT - 1)))
 
     assert views_of(home).read_bytes().startswith(before)
     assert seq_of_cached_view(home) > EVENT_COUNT + VIEW_EVENTS
-    assert look(home) == view == fold(entries_of(home))
+    assert read_view(home) == view == fold(entries_of(home))
 
 
 def test_long_session_without_a_cache_gets_one_when_it_is_next_written(
@@ -193,10 +195,10 @@ def test_long_session_without_a_cache_gets_one_when_it_is_next_written(
 ) -> None:
     views_of(home).unlink()
 
-    view = record(home, [])
+    view = record_events(home, [])
 
     assert seq_of_cached_view(home) == EVENT_COUNT
-    assert look(home) == view
+    assert read_view(home) == view
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -209,7 +211,7 @@ def test_cut_journal_gives_the_view_of_the_lines_that_are_left(
 
     journal_of(home).write_bytes(b"".join(line + b"\n" for line in lines))
 
-    assert look(home) == fold(entry for entry, _ in codec.decode(lines))
+    assert read_view(home) == fold(entry for entry, _ in codec.decode(lines))
     journal_of(home).write_bytes(whole)
 
 
@@ -229,7 +231,7 @@ def test_damaged_cache_changes_no_view(
 
     views_of(home).write_bytes(content[damage])
 
-    assert look(home) == expected
+    assert read_view(home) == expected
     views_of(home).write_bytes(whole)
 
 
@@ -242,7 +244,7 @@ def test_view_forged_without_the_key_of_the_installation_is_ignored(
     home: JournalDirectory, tmp_path: Path
 ) -> None:
     """It is a whole and valid cache for these lines, and says that all is allowed."""
-    expected, forger = look(home), JournalDirectory(tmp_path / "forger")
+    expected, forger = read_view(home), JournalDirectory(tmp_path / "forger")
     shutil.copytree(home.path(SESSION_ID), forger.path(SESSION_ID))
     views_of(forger).unlink()
     forged = fold([Entry(expected.seq, Said("Delete it all."))], expected)
@@ -251,7 +253,7 @@ def test_view_forged_without_the_key_of_the_installation_is_ignored(
 
     shutil.copy(views_of(forger), views_of(home))
 
-    assert look(home) == expected
+    assert read_view(home) == expected
 
 
 def newest_head(home: JournalDirectory) -> Head:
@@ -262,9 +264,9 @@ def newest_head(home: JournalDirectory) -> Head:
 def test_pieces_in_another_order_and_of_another_session_are_ignored(
     home: JournalDirectory,
 ) -> None:
-    expected, whole = look(home), views_of(home).read_bytes()
+    expected, whole = read_view(home), views_of(home).read_bytes()
     second = whole.index(b'\n{"mac"') + 1
-    record(home, list(islice(cycle([Said("Hello.")]), EVENT_COUNT)), "other")
+    record_events(home, list(islice(cycle([Said("Hello.")]), EVENT_COUNT)), "other")
 
     for content in (
         whole[second:],
@@ -273,7 +275,7 @@ def test_pieces_in_another_order_and_of_another_session_are_ignored(
     ):
         views_of(home).write_bytes(content)
         assert seq_of_cached_view(home) == 0
-        assert look(home) == expected
+        assert read_view(home) == expected
 
 
 def test_changed_line_that_a_view_stands_for_is_reported(home: JournalDirectory) -> None:
@@ -281,7 +283,7 @@ def test_changed_line_that_a_view_stands_for_is_reported(home: JournalDirectory)
     journal_of(home).write_bytes(data.replace(b"Do step 3.", b"Do step 4.", 1))
 
     with pytest.raises(Corrupt) as caught:
-        look(home)
+        read_view(home)
 
     assert caught.value.line == 35
 
@@ -291,7 +293,7 @@ def test_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> N
     (home.root / VIEWS_KEY_FILE).write_bytes(os.urandom(32))
 
     assert seq_of_cached_view(home) == 0
-    assert look(home) == fold(entries_of(home))
+    assert read_view(home) == fold(entries_of(home))
 
 
 @pytest.mark.parametrize(("call", "times"), [(1, 1), (2, 1), (2, 2)])
@@ -310,7 +312,7 @@ def test_full_disk_leaves_the_cache_as_it_was(
     cache.save(view, newest_head(home))
     assert seq_of_cached_view(home) == EVENT_COUNT
     assert disk.calls > call
-    assert look(home) == view
+    assert read_view(home) == view
 
 
 @pytest.mark.parametrize("left", [b"", b"k" * 31])
@@ -383,16 +385,16 @@ def test_deleted_cache_is_written_anew_by_the_process_that_has_the_session(
     view = anyio.run(write)
 
     assert seq_of_cached_view(home) == view.seq == EVENT_COUNT + VIEW_EVENTS
-    assert look(home) == view
+    assert read_view(home) == view
 
 
 def test_pipe_in_place_of_the_cache_stops_nobody(home: JournalDirectory) -> None:
-    expected = look(home)
+    expected = read_view(home)
     views_of(home).unlink()
     os.mkfifo(views_of(home))
 
-    assert look(home) == expected
-    assert record(home, []) == expected
+    assert read_view(home) == expected
+    assert record_events(home, []) == expected
 
 
 def test_link_in_place_of_the_cache_is_not_written_through(
@@ -403,6 +405,6 @@ def test_link_in_place_of_the_cache_is_not_written_through(
     views_of(home).unlink()
     views_of(home).symlink_to(target)
 
-    record(home, list(islice(turns(EVENT_COUNT), VIEW_EVENTS)))
+    record_events(home, list(islice(turns(EVENT_COUNT), VIEW_EVENTS)))
 
     assert target.read_bytes() == b"precious"

@@ -12,7 +12,7 @@ import pytest
 
 from refold.errors import Held
 from refold.journal.store.file import FileStore
-from tests.journal.journals import go_on
+from tests.journal.journals import append_as_next_writer
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 
@@ -57,7 +57,7 @@ def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
         other.kill()
         other.wait()
 
-        cut, chunks = anyio.run(go_on, tmp_path, b"on")
+        cut, chunks = anyio.run(append_as_next_writer, tmp_path, b"on")
 
     assert (cut, chunks) == (b"", [b"line 0", b"line 1", b"on"])
 
@@ -67,6 +67,6 @@ def test_a_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -> Non
     with writer(tmp_path) as other:
         other.communicate("")
 
-        _, chunks = anyio.run(go_on, tmp_path, b"on")
+        _, chunks = anyio.run(append_as_next_writer, tmp_path, b"on")
 
     assert chunks == [b"line 0", b"line 1", b"on"]

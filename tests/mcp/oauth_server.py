@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 import uvicorn
 from mcp.server import MCPServer
 
-from tests.mcp.test_mcp_http import running
+from tests.mcp.test_mcp_http import run_server
 
 Answer = tuple[int, Mapping[str, str], bytes]
 Instead = Callable[["Asked"], Answer | None]
@@ -138,7 +138,7 @@ def as_json(status: int = 200, **said: Any) -> Answer:
 @contextmanager
 def oauth_server() -> Iterator[OAuthServer]:
     server = OAuthServer()
-    with running(
+    with run_server(
         uvicorn.Server(uvicorn.Config(server, port=0, log_level="critical"))
     ) as url:
         server.url = url

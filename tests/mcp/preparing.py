@@ -8,6 +8,6 @@ from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig, resolve
 
 
-async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
+async def prepare_server(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
     await checkpoint()
     return PreparedServer(resolve(server, {}))

@@ -19,7 +19,7 @@ from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.testing.wire_server import Answer, wire_server
 from refold.tools.contract import Context, Reply
-from tests.mcp.preparing import prepare
+from tests.mcp.preparing import prepare_server
 
 DEEP = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
 TOO_DEEP = "its answer is nested more than 150 levels deep, and was not read"
@@ -235,7 +235,7 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) 
     def note(level: str, message: str, session: str = "") -> None:
         log.append(message)
 
-    outside = McpContext(lambda _: ShellCommands({}), prepare, note)
+    outside = McpContext(lambda _: ShellCommands({}), prepare_server, note)
     servers = Connections((config,), Manifests(tmp_path / "pins"), outside)
     outcome = anyio.run(call_server, servers, what, progress)
 

@@ -17,7 +17,7 @@ from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
 from refold.values.display import AskedQuestion
-from tests.mcp.preparing import prepare
+from tests.mcp.preparing import prepare_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 Ask = Callable[[AskedQuestion], Any]
@@ -61,14 +61,14 @@ def serve(
             seen.append({k.decode(): v.decode() for k, v in scope["headers"]})
         await starlette(scope, receive, send)
 
-    with running(
+    with run_server(
         uvicorn.Server(uvicorn.Config(noting, port=0, log_level="critical"))
     ) as url:
         yield f"{url}/{'mcp' if kind == 'http' else 'sse'}"
 
 
 @contextmanager
-def running(server: Any) -> Iterator[str]:
+def run_server(server: Any) -> Iterator[str]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -93,7 +93,7 @@ def connections(
 
     outside = McpContext(
         lambda _: ShellCommands({}),
-        prepare,
+        prepare_server,
         lambda *_: None,
         addresses=addresses,
     )
@@ -229,7 +229,10 @@ def test_an_sse_connection_that_breaks_off_fails_the_call_and_prints_nothing(
         await send({"type": "http.response.body", "body": body})
 
     server = uvicorn.Server(uvicorn.Config(breaking, port=0, log_level="critical"))
-    with running(server) as url, pytest.raises(ToolFailed, match="broke off in the middle"):
+    with (
+        run_server(server) as url,
+        pytest.raises(ToolFailed, match="broke off in the middle"),
+    ):
         call_tool(connections(tmp_path, type="sse", url=url))
 
     assert capfd.readouterr() == ("", "")
@@ -251,11 +254,11 @@ def test_headers_are_not_sent_to_the_target_of_a_redirect(
     async def redirecting(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, status, [(b"location", target.encode())])
 
-    with running(
+    with run_server(
         uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
     ) as target:
         own = uvicorn.Server(uvicorn.Config(redirecting, port=0, log_level="critical"))
-        with running(own) as url, pytest.raises(ToolFailed, match="not connected"):
+        with run_server(own) as url, pytest.raises(ToolFailed, match="not connected"):
             call_tool(connections(tmp_path, type=kind, url=url, headers=KEY), number=1)
 
     assert stolen == []
@@ -290,7 +293,7 @@ def test_an_endless_sse_event_closes_the_connection_before_it_fills_the_memory(
             group.cancel_scope.cancel()
 
     server = uvicorn.Server(uvicorn.Config(flooding, port=0, log_level="critical"))
-    with running(server) as url, pytest.raises(ToolFailed, match="not connected"):
+    with run_server(server) as url, pytest.raises(ToolFailed, match="not connected"):
         call_tool(connections(tmp_path, url=url, startupTimeout=8_000), number=1)
 
     assert byte_count < 100_000_000
@@ -331,7 +334,7 @@ def test_an_invalid_answer_fails_its_call_with_one_line(
         await respond(send, 200, [(b"content-type", form.encode())], text)
 
     server = uvicorn.Server(uvicorn.Config(broken, port=0, log_level="critical"))
-    with running(server) as url, pytest.raises(ToolFailed) as failure:
+    with run_server(server) as url, pytest.raises(ToolFailed) as failure:
         call_tool(connections(tmp_path, url=url), number=1)
 
     assert str(failure.value) == (

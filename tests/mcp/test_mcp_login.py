@@ -23,8 +23,8 @@ from refold.mcp.servers import ServerConfig, read
 from refold.place.commands import ShellCommands
 from tests.cli.running import command
 from tests.mcp.oauth_server import Asked, OAuthServer, as_json, oauth_server
-from tests.mcp.preparing import prepare
-from tests.mcp.test_mcp_http import call_tool, running
+from tests.mcp.preparing import prepare_server
+from tests.mcp.test_mcp_http import call_tool, run_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -65,7 +65,7 @@ class User:
     def connections(self) -> Connections:
         outside = McpContext(
             lambda _: ShellCommands({}),
-            prepare,
+            prepare_server,
             lambda *_: None,
             self.grants,
         )
@@ -417,7 +417,7 @@ def test_no_secret_is_sent_to_the_target_of_a_redirect(
     import uvicorn
 
     other = uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
-    with running(other) as target:
+    with run_server(other) as target:
         auth_server.instead[path] = answer_with((307, {"location": f"{target}/x"}, b""))
         with pytest.raises(BadInput, match="no login at the MCP server s: "):
             User(tmp_path, auth_server).log_in()

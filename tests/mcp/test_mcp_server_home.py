@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.journal.events.kinds import Ended, Said
-from tests.mcp.test_mcp_sessions import Place, echo, ends
+from tests.mcp.test_mcp_sessions import Place, call_ends, echo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -106,7 +106,7 @@ def test_the_first_request_does_not_wait_for_a_slow_server(place: Place) -> None
             seconds = time.monotonic() - start
             entries = await session.reports.entries()
             assert any(isinstance(e.event, Said) for e in entries)
-            assert not await ends(session)
+            assert not await call_ends(session)
             return seconds
 
     assert anyio.run(use_session) < 2.5  # each server takes 3 s

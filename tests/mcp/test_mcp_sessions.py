@@ -74,7 +74,7 @@ class Place:
             async with agent.session() as session:
                 for message in messages:
                     await session.run(message)
-                return await ends(session)
+                return await call_ends(session)
 
         return anyio.run(use_session)
 
@@ -83,7 +83,7 @@ class Place:
         self.turns(self.agent([("tool_search", '{"query": "echo"}')], "Done."), "Go.")
 
 
-async def ends(session: Session) -> list[Ended]:
+async def call_ends(session: Session) -> list[Ended]:
     entries = await session.reports.entries()
     return [entry.event for entry in entries if isinstance(entry.event, Ended)]
 
@@ -220,7 +220,7 @@ def run_calls(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], 
         async with agent.session() as session:
             for message in messages:
                 warnings.extend((await session.run(message)).warnings)
-            return await ends(session)
+            return await call_ends(session)
 
     return anyio.run(use_session), warnings
 
@@ -292,7 +292,7 @@ def test_a_tool_with_an_invalid_schema_is_omitted_and_reported(place: Place) -> 
     async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(text="hi"), "Done.").session() as session:
             await session.run("Go.")
-            return await ends(session), session.notices()
+            return await call_ends(session), session.notices()
 
     (end,), notices = anyio.run(use_session)
 
@@ -327,7 +327,7 @@ def test_an_unusable_server_is_reported_and_the_others_work(
             await session.run("Go.")
             await session.mcp.connections.wait_until_settled(25)
             data = {s.config.name: s.why for s in session.mcp.connections.statuses()}
-            return await ends(session), data["bad"]
+            return await call_ends(session), data["bad"]
 
     (end,), why = anyio.run(use_session)
 
@@ -439,7 +439,7 @@ def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
     async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(), "Done.").session() as session:
             result = await session.run("Go.")
-            return await ends(session), result.warnings
+            return await call_ends(session), result.warnings
 
     (end,), warnings = anyio.run(use_session)
 
@@ -450,7 +450,7 @@ def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
     )
 
 
-def answering(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
+def ask_program(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
     """The questions that a program is asked, and what the server gets for this answer."""
     result = list[Any]()
 
@@ -470,7 +470,7 @@ def test_a_form_of_a_server_is_answered_by_the_approve_callback(
     place.connect_servers()
     content: dict[str, FormValue] = {"name": "Ann", "mail": "a@b", "colour": "#f00"}
 
-    outcome, result = answering(place, FormAnswer(action, content).encode())
+    outcome, result = ask_program(place, FormAnswer(action, content).encode())
 
     assert [len(item.form.fields) for item in outcome] == [13]
     accepted = {"action": "accept", "content": content}
@@ -481,7 +481,7 @@ def test_a_url_of_a_server_can_be_accepted_and_is_never_opened(place: Place) -> 
     place.servers(s=place.fake("elicit-page"))
     place.connect_servers()
 
-    outcome, result = answering(place, FormAnswer("accept").encode())
+    outcome, result = ask_program(place, FormAnswer("accept").encode())
 
     assert outcome[0].form.url == "https://pay.example/in?t=1"
     assert result == {"action": "accept"}
@@ -518,7 +518,7 @@ def test_completion_reported_by_a_server_closes_its_web_page_question(place: Pla
 
         async with place.agent(echo(), "Done.", approve=approve).session() as session:
             await session.run("Go.")
-            return await ends(session), result
+            return await call_ends(session), result
 
     (question, end), texts = anyio.run(use_session)
 
@@ -550,7 +550,7 @@ def test_without_a_user_the_web_page_that_a_call_needs_is_a_warning(place: Place
     async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(), "Done.").session() as session:
             result = await session.run("Go.")
-            return await ends(session), result.warnings
+            return await call_ends(session), result.warnings
 
     (end,), (warning,) = anyio.run(use_session)
 
@@ -580,7 +580,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
                 await anyio.sleep(0.05)
             await anyio.sleep(1.5)
             reports.extend((await session.run("Two.")).warnings)
-            return await ends(session)
+            return await call_ends(session)
 
     end = anyio.run(use_session)[-1]
 

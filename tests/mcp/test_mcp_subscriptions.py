@@ -23,7 +23,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Context
 from refold.values.log_level import discard_line
 from tests.mcp import fake_server
-from tests.mcp.preparing import prepare
+from tests.mcp.preparing import prepare_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 ONE = "The resource 'note://one' of the MCP server s has changed since it was read."
@@ -76,7 +76,7 @@ def run(tmp_path: Path) -> Callable[..., Any]:
             command = [str(Path(__file__).parent / "listening_server.py"), str(log)]
         entry = {"s": {"command": sys.executable, "args": command, "cwd": "/"}}
         (config,) = read(json.dumps(entry), "test").servers
-        outside = McpContext(lambda _: ShellCommands({}), prepare, discard_line)
+        outside = McpContext(lambda _: ShellCommands({}), prepare_server, discard_line)
         servers = Connections((config,), Manifests(tmp_path / "pins"), outside)
 
         async def within_limits() -> Any:

@@ -17,17 +17,17 @@ from refold.mcp.servers import ServerConfig, read
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
 from refold.values.display import AskedQuestion, FormAnswer
-from tests.mcp.preparing import prepare
+from tests.mcp.preparing import prepare_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 SERVER = Path(__file__).parent / "fake_task_server.py"
 VERSIONS = ["2025-11-25", "2026-07-28"]
 
 
-async def in_directory(
+async def prepare_in_directory(
     directory: Path, server: ServerConfig, begin: Callable[[], None]
 ) -> PreparedServer:
-    ready = await prepare(server, begin)
+    ready = await prepare_server(server, begin)
     return replace(ready, config=replace(ready.config, cwd=str(directory)))
 
 
@@ -36,7 +36,7 @@ def connections(directory: Path, version: str) -> Connections:
     (config,) = read(json.dumps({"s": command}), "test").servers
     outside = McpContext(
         lambda _: ShellCommands({}),
-        partial(in_directory, directory),
+        partial(prepare_in_directory, directory),
         lambda *_: None,
     )
     return Connections((config,), Manifests(directory / "manifests"), outside)

@@ -122,7 +122,7 @@ def registries(
         thread.join()
 
 
-def note(tmp_path: Path, **arguments: str) -> str:
+def call_note(tmp_path: Path, **arguments: str) -> str:
     """Return the result of a call in a new session."""
     lines = script(tmp_path, call("mcp__notes__note", **arguments), {"text": "Done."})
     words = ("-p", "Go.", "--script", lines, "--output-format", "stream-json")
@@ -147,8 +147,8 @@ def test_a_server_of_a_registry_is_installed_keeps_state_and_is_removed(
 
     added = refold("add", NAME, cwd=tmp_path)
     registries.shutdown()
-    wrote = note(tmp_path, text="kept")
-    read = note(tmp_path)
+    wrote = call_note(tmp_path, text="kept")
+    read = call_note(tmp_path)
     (place,) = (home / "refold" / "mcp-servers").iterdir()
     record = json.loads((place / "installed.json").read_text())
     removed = refold("remove", "notes", "--data", cwd=tmp_path)

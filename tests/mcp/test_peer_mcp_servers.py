@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 
-def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended]:
+def run_calls(directory: Path, said: object, *lines: Line, **options: Any) -> list[Ended]:
     """How the calls ended of a session with one server, whose tools were listed before."""
     home, work = directory / "home", directory / "work"
     home.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended
             directory=work,
             home=home,
             settings={"permissions.allow": ["mcp__s"]},
-            **more,
+            **options,
         )
         async with agent.session() as session:
             await session.run("Go.")
@@ -79,7 +79,7 @@ def test_the_everything_server_echoes_adds_shows_an_image_and_reports_progress(
 ) -> None:
     server = {"command": str(program("everything")), "args": ["stdio"]}
 
-    echo, total, picture, long = ends(
+    echo, total, picture, long = run_calls(
         tmp_path,
         server,
         call("echo", message="hello"),
@@ -99,7 +99,7 @@ def test_a_question_of_the_everything_server_is_cancelled_without_a_user(
 ) -> None:
     server = {"command": str(program("everything")), "args": ["stdio"]}
 
-    (end,) = ends(tmp_path, server, call("trigger-elicitation-request"))
+    (end,) = run_calls(tmp_path, server, call("trigger-elicitation-request"))
 
     assert '"action": "cancel"' in end.text
 
@@ -113,10 +113,10 @@ def test_the_filesystem_server_reads_files_and_writes_only_if_allowed(
     server = {"command": str(program("filesystem")), "args": [str(work)]}
     write = call("write_file", path=str(work / "new.txt"), content="new")
 
-    read, result = ends(
+    read, result = run_calls(
         tmp_path, server, call("read_text_file", path=str(work / "there.txt")), write
     )
-    (outcome,) = ends(tmp_path, {**server, "writes": True}, write)
+    (outcome,) = run_calls(tmp_path, {**server, "writes": True}, write)
 
     assert (read.text, result.outcome, outcome.outcome) == (
         "what is there",
@@ -137,7 +137,7 @@ def test_the_memory_server_stores_its_file_at_the_path_of_its_environment(
     }
     entity = {"name": "refold", "entityType": "program", "observations": ["it folds"]}
 
-    outcome, result = ends(
+    outcome, result = run_calls(
         tmp_path,
         server,
         call("create_entities", entities=[entity]),
@@ -151,7 +151,7 @@ def test_the_memory_server_stores_its_file_at_the_path_of_its_environment(
 def test_the_time_server_returns_the_current_time(tmp_path: Path) -> None:
     server = {"command": str(PYTHON / "mcp-server-time")}
 
-    (end,) = ends(tmp_path, server, call("get_current_time", timezone="UTC"))
+    (end,) = run_calls(tmp_path, server, call("get_current_time", timezone="UTC"))
 
     assert json.loads(end.text)["timezone"] == "UTC"
 
@@ -164,7 +164,7 @@ def test_the_git_server_reads_the_log_of_the_workspace(tmp_path: Path) -> None:
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "The first"], check=True)
     server = {"command": str(PYTHON / "mcp-server-git")}
 
-    (end,) = ends(tmp_path, server, call("git_log", repo_path=str(work)))
+    (end,) = run_calls(tmp_path, server, call("git_log", repo_path=str(work)))
 
     assert "The first" in end.text
 
@@ -180,7 +180,9 @@ def test_the_fetch_server_reads_a_page_on_the_loopback(tmp_path: Path) -> None:
     async def use_session() -> list[Ended]:
         async with wire_server(page, page, page) as here:
             return await anyio.to_thread.run_sync(
-                lambda: ends(tmp_path, server, call("fetch", url=f"{here.url}/x", raw=True))
+                lambda: run_calls(
+                    tmp_path, server, call("fetch", url=f"{here.url}/x", raw=True)
+                )
             )
 
     (end,) = anyio.run(use_session)

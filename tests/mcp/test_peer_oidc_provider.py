@@ -30,7 +30,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def there() -> Iterator[OAuthServer]:
+def mcp_server() -> Iterator[OAuthServer]:
     """An MCP server that takes the tokens of `oidc-provider`."""
     with oauth_server() as server:
         program = Path(__file__).with_name("oidc_provider.mjs")
@@ -65,17 +65,17 @@ async def browse(url: str) -> None:
 
 
 def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
-    there: OAuthServer, tmp_path: Path
+    mcp_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, mcp_server)
     user.browse = browse  # type: ignore[method-assign]
 
     first: Any = user.log_in()
-    there.good.add(first.access)
+    mcp_server.good.add(first.access)
     text = user.call_double(21)
-    there.good.clear()
-    there.instead["/mcp"] = lambda asked: (
-        there.good.add(asked.headers["authorization"].removeprefix("Bearer "))
+    mcp_server.good.clear()
+    mcp_server.instead["/mcp"] = lambda asked: (
+        mcp_server.good.add(asked.headers["authorization"].removeprefix("Bearer "))
         if asked.headers.get("authorization") != f"Bearer {first.access}"
         and "authorization" in asked.headers
         else None
@@ -85,4 +85,4 @@ def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
     assert (text, again) == ("42", "8")
     assert first.refresh
     assert user.stored_grant().access != first.access
-    assert not there.requests(METADATA)  # the other server was asked
+    assert not mcp_server.requests(METADATA)  # the other server was asked

@@ -31,7 +31,7 @@ from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.activity import activity_of
 from refold.views.node_detail import call_detail, call_lines
-from tests.agents.families import give
+from tests.agents.families import task_call
 from tests.provider.hosted_streams import RESULT, anthropic_answer
 from tests.views.planted import answer as model_answer
 from tests.views.planted import start_events
@@ -59,7 +59,7 @@ def servers(file: Path, **changed: object) -> None:
 
 
 @pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with start_blocking_portal() as portal:
 
         @asynccontextmanager
@@ -116,9 +116,9 @@ def yes_answer() -> Answer:
 
 @pytest.mark.slow
 def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
-    server = serving(anthropic_answer(), yes_answer())
+    server = serve(anthropic_answer(), yes_answer())
 
     result = run_session(home, "Will it rain?", "And now?")
 
@@ -139,9 +139,9 @@ def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
 
 @pytest.mark.slow
 def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
-    server = serving(anthropic_answer())
+    server = serve(anthropic_answer())
 
     run_session(home, "Will it rain?", settings={"log_requests": True})
 
@@ -166,9 +166,9 @@ def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
     ({"permissions.deny": ["mcp__d*"]}, "the rule mcp__d* (deny)"),
 ])  # fmt: skip
 def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
-    home: Path, serving: Any, settings: Mapping[str, object], why: str
+    home: Path, serve: Any, settings: Mapping[str, object], why: str
 ) -> None:
-    server = serving(yes_answer())
+    server = serve(yes_answer())
 
     result = run_session(home, "Hi.", settings=settings)
 
@@ -183,9 +183,9 @@ def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["plan", "rules-only"])
 def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
-    home: Path, serving: Any, mode: Any
+    home: Path, serve: Any, mode: Any
 ) -> None:
-    server = serving(yes_answer(), yes_answer())
+    server = serve(yes_answer(), yes_answer())
 
     run_session(home, "Hi.", mode=mode)
 
@@ -194,9 +194,9 @@ def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
 
 @pytest.mark.slow
 def test_a_mode_change_during_a_turn_applies_from_the_next_request(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
-    server = serving(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes_answer())
+    server = serve(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes_answer())
 
     @tool(Effect.SELF)
     async def set_plan() -> str:
@@ -224,7 +224,7 @@ def test_a_mode_change_during_a_turn_applies_from_the_next_request(
 
 @pytest.mark.slow
 def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
     (home / "mcp_servers.json").unlink()
     work = home.parent / "work"
@@ -232,7 +232,7 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     TrustedFolders(paths({"REFOLD_HOME": str(home)}).folders).trust(
         read_project(work, home / "config.toml")
     )
-    server = serving(yes_answer())
+    server = serve(yes_answer())
 
     result = run_session(home, "Hi.")
 
@@ -256,11 +256,11 @@ def test_a_provider_that_cannot_connect_to_mcp_servers_is_reported(
 
 @pytest.mark.slow
 def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
     hook = {"matcher": "mcp__docs__.*", "hooks": [{"type": "command", "command": "guard"}]}
     (home / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
-    server = serving(yes_answer())
+    server = serve(yes_answer())
 
     result = run_session(home, "Hi.")
 
@@ -271,9 +271,9 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
 
 
 @pytest.mark.slow
-def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
-    server = serving(
-        answer("anthropic", Reply("", (give("Look.", "explore"),))),
+def test_a_subagent_gets_no_remote_server(home: Path, serve: Any) -> None:
+    server = serve(
+        answer("anthropic", Reply("", (task_call("Look.", "explore"),))),
         yes_answer(),
         yes_answer(),
     )
@@ -285,9 +285,9 @@ def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
 
 @pytest.mark.slow
 def test_a_remote_call_without_a_result_is_recorded_as_unknown(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
-    serving(anthropic_answer(result=None))
+    serve(anthropic_answer(result=None))
 
     result = run_session(home, "Go.")
 
@@ -301,10 +301,10 @@ def test_a_remote_call_without_a_result_is_recorded_as_unknown(
 
 @pytest.mark.slow
 def test_a_long_remote_result_is_shortened_and_stored_completely(
-    home: Path, serving: Any
+    home: Path, serve: Any
 ) -> None:
     long = {**RESULT, "content": [{"type": "text", "text": "x" * 50_000}]}
-    serving(anthropic_answer(result=long))
+    serve(anthropic_answer(result=long))
 
     result = run_session(home, "Go.")
 

@@ -38,7 +38,7 @@ def user_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return dict(os.environ)
 
 
-async def settings(place: Workplace, url: str) -> None:
+async def write_settings(place: Workplace, url: str) -> None:
     file = anyio.Path(os.environ["REFOLD_HOME"]) / "config.toml"
     await file.parent.mkdir(parents=True, exist_ok=True)
     await file.write_text(
@@ -66,7 +66,7 @@ def run_with_model_server(
             return notes(request) if distils else answer("openai-chat", Reply("Gut."))
 
         async with wire_server(answer_request) as server:
-            await settings(place, server.url)
+            await write_settings(place, server.url)
             await function(server.heard)
 
     anyio.run(serve)

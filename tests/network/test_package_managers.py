@@ -61,7 +61,7 @@ def run(ws: Walled, command: str, preset: str) -> Finished:
     return anyio.run(main)
 
 
-def needs(program: str) -> None:
+def skip_without(program: str) -> None:
     if not shutil.which(program):
         pytest.skip(f"{program} is not installed here")
 
@@ -84,7 +84,7 @@ def test_pip_installs_with_the_preset_pypi(ws: Walled, doubles: Registries) -> N
 
 
 def test_npm_installs_with_the_preset_npm(ws: Walled, doubles: Registries) -> None:
-    needs("npm")
+    skip_without("npm")
     doubles.add_node_package()
     install = "npm install --cafile authority.pem --no-audit --no-fund refold-double"
 

@@ -96,7 +96,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mktemp
 
 
-def works(refold: Path, home: Path, updated: str) -> None:
+def check_installation(refold: Path, home: Path, updated: str) -> None:
     """It starts, has its data files with it, and does a whole turn without a model."""
     script = home / "script.jsonl"
     script.write_text('{"text": "hello from a script"}\n', encoding="utf-8")
@@ -122,7 +122,7 @@ def test_pip_installs_the_wheel_into_a_new_environment(index: Path, tmp_path: Pa
     run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
 
     update = f"{there}/bin/python -m pip install --upgrade refold"
-    works(there / "bin/refold", tmp_path, update)
+    check_installation(there / "bin/refold", tmp_path, update)
     assert (there / "share/man/man1/refold.1").is_file()
 
 
@@ -130,7 +130,7 @@ def test_uv_installs_the_wheel_as_a_tool(index: Path, tmp_path: Path) -> None:
     run(UV, "tool", "install", "--no-index", "--find-links", index, "--python", sys.executable, "refold",
         HOME=str(tmp_path), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), UV_TOOL_DIR=str(tmp_path / "tools"))  # fmt: skip
 
-    works(tmp_path / "bin/refold", tmp_path, "uv tool upgrade refold")
+    check_installation(tmp_path / "bin/refold", tmp_path, "uv tool upgrade refold")
 
 
 def test_pipx_installs_the_wheel(index: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_pipx_installs_the_wheel(index: Path, tmp_path: Path) -> None:
         "--pip-args", f"--no-index --find-links {index}", "refold",
         HOME=str(tmp_path), PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "bin"))  # fmt: skip
 
-    works(tmp_path / "bin/refold", tmp_path, "pipx upgrade refold")
+    check_installation(tmp_path / "bin/refold", tmp_path, "pipx upgrade refold")
 
 
 def test_with_the_extra_local_the_embedded_model_answers(

@@ -14,7 +14,7 @@ STRICT: dict[Verdict, int] = {"deny": 0, "ask": 1, "allow": 2}
 LOOKS = ("read_file", "grep", "glob", "list_files", "tree")
 
 
-def place(*, sandboxed: bool = True, links: Mapping[str, str] | None = None) -> Facts:
+def make_facts(*, sandboxed: bool = True, links: Mapping[str, str] | None = None) -> Facts:
     def follow(path: str) -> str:
         normpath = posixpath.normpath(path)
         for name, leads in (links or {}).items():
@@ -53,4 +53,4 @@ def judge(
 ) -> Decision:
     """What holds for a command; rules for bash are given without their `bash(…)`."""
     bashed = {v: [f"bash({line})" for line in lines] for v, lines in written.items()}
-    return decide(bash(command), mode, rules(**bashed), facts or place())
+    return decide(bash(command), mode, rules(**bashed), facts or make_facts())

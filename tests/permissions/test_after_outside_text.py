@@ -13,24 +13,24 @@ from refold.permissions.rule_offers import offers
 from refold.permissions.rules import OUTSIDE_TEXT_REASON, Rule, parse
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Effect
-from tests.permissions.places import bash, place, rules
+from tests.permissions.places import bash, make_facts, rules
 
-BEFORE = place()
+BEFORE = make_facts()
 AFTER = replace(BEFORE, read_outside_text=True)
 MODES: tuple[Mode, ...] = get_args(Mode)
 STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
-def on(tool: str, effect: Effect, path: str) -> Access:
+def file_access(tool: str, effect: Effect, path: str) -> Access:
     return Access(tool, effect, files=(Target(path, f"/ws/{path}"),))
 
 
 CHANGES = [
-    on("write_file", Effect.CHANGE, "a.py"), bash("make test"), bash("git commit -m x"),
+    file_access("write_file", Effect.CHANGE, "a.py"), bash("make test"), bash("git commit -m x"),
     bash("ls", network=True), Access("mcp__x__y", Effect.RUN, "{}"), Access("post", Effect.NET),
 ]  # fmt: skip
 READS = [
-    on("read_file", Effect.LOOK, "a.py"), bash("git status"), bash("cat a.py | sort"),
+    file_access("read_file", Effect.LOOK, "a.py"), bash("git status"), bash("cat a.py | sort"),
     Access("web_fetch", Effect.NET, "https://example.org/"), Access("web_search", Effect.NET, "tea"),
     Access("mcp__read_resource", Effect.NET, "note://one"), Access("python", Effect.LOOK),
     Access("todo_write", Effect.SELF), Access("ask_user", Effect.ASK),
@@ -75,8 +75,8 @@ def test_after_outside_text_code_without_a_sandbox_asks() -> None:
 
 
 def test_after_outside_text_ask_rules_and_protected_files_keep_their_reason() -> None:
-    change = on("write_file", Effect.CHANGE, "a.py")
-    hook = on("write_file", Effect.CHANGE, ".git/hooks/pre-commit")
+    change = file_access("write_file", Effect.CHANGE, "a.py")
+    hook = file_access("write_file", Effect.CHANGE, ".git/hooks/pre-commit")
 
     assert decide(change, "bypass", rules(ask=["write_file"]), AFTER).rule == "write_file"
     assert decide(hook, "bypass", (), AFTER) == decide(hook, "bypass", (), BEFORE)

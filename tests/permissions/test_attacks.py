@@ -67,7 +67,7 @@ def test_a_known_attack_has_no_effect_and_an_everyday_line_runs_without_asking(
     if case["expect"] != "inert":
         assert {f.verdict for f in decisions} <= VERDICTS[case["expect"]]
     run_what_is_allowed(case, list(zip(lines, decisions, strict=True)), workspace)
-    assert holds(case.get("oracle", ""), workspace)
+    assert is_true(case.get("oracle", ""), workspace)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
@@ -145,7 +145,7 @@ def run_what_is_allowed(
         commands.close()
 
 
-def holds(oracle: str, workspace: Path) -> bool:
+def is_true(oracle: str, workspace: Path) -> bool:
     kind, _, path = oracle.partition(":")
     match kind:
         case "absent":

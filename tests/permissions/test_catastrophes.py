@@ -5,7 +5,7 @@ import pytest
 from refold.permissions.decide import decide, is_readable
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
-from tests.permissions.places import HOME, bash, judge, on_file, place, rules
+from tests.permissions.places import HOME, bash, judge, make_facts, on_file, rules
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 
@@ -156,7 +156,7 @@ def test_a_rebase_that_asks_about_its_steps_may_write_its_step_list(
 def test_tools_ask_about_protected_files_despite_allow_rules(
     tool: str, path: str, default: str, edits: str
 ) -> None:
-    facts = place()
+    facts = make_facts()
     touch = on_file(tool, path, facts)
 
     modes: tuple[Mode, ...] = ("default", "accept-edits")
@@ -170,7 +170,7 @@ def test_tools_ask_about_protected_files_despite_allow_rules(
 
 
 def test_a_search_leaves_out_files_that_reading_would_ask_about() -> None:
-    result, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
+    result, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), make_facts()
 
     readables = [
         is_readable(f"/ws/{name}", result, facts)
@@ -198,7 +198,7 @@ def test_a_search_leaves_out_files_that_reading_would_ask_about() -> None:
 def test_a_read_deny_rule_also_denies_commands_that_read_the_file(
     command: str, verdict: str
 ) -> None:
-    facts = place(links={"/ws/notes": "/ws/.env"})
+    facts = make_facts(links={"/ws/notes": "/ws/.env"})
 
     decision = decide(bash(command), "bypass", rules(deny=["read(**/.env)"]), facts)
 
@@ -209,7 +209,7 @@ def test_an_edit_deny_rule_also_denies_commands_that_write_to_the_folder() -> No
     result = rules(deny=["edit(kept/**)"])
 
     verdicts = [
-        decide(bash(command), "bypass", result, place()).verdict
+        decide(bash(command), "bypass", result, make_facts()).verdict
         for command in ("echo x > kept/a", "rm kept/a", "cat kept/a", "pytest kept")
     ]
 

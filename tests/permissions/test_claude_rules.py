@@ -8,7 +8,7 @@ from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.decide import decide
 from refold.permissions.rules import parse
 from refold.values.modes import Verdict
-from tests.permissions.places import bash, on_file, place
+from tests.permissions.places import bash, make_facts, on_file
 
 
 def test_permissions_of_a_claude_code_settings_file_are_converted() -> None:
@@ -74,7 +74,7 @@ def test_invalid_claude_code_settings_are_reported(
 
 
 def test_converted_rules_give_the_same_verdicts() -> None:
-    facts = place()
+    facts = make_facts()
     rules = convert_rules(
         {"allow": ["Bash(npm run test:*)", "Edit(/docs/**)"], "deny": ["Read(.env)"]}
     )

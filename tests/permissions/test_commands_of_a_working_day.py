@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from refold.permissions.rule_offers import offers, rule_set
-from tests.permissions.places import bash, judge, place, rules
+from tests.permissions.places import bash, judge, make_facts, rules
 
 COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
 FIFTY = yaml.safe_load(
@@ -29,8 +29,8 @@ def test_a_harmless_command_runs_without_asking_in_mode_sandbox(command: str) ->
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_harmless_command_runs_without_asking_or_offers_a_rule(command: str) -> None:
     decision = judge(command)
-    offered = [(rule,) for rule in offers(bash(command), place())]
-    together = rule_set(bash(command), place())
+    offered = [(rule,) for rule in offers(bash(command), make_facts())]
+    together = rule_set(bash(command), make_facts())
 
     usual = bool(offered or together) and not decision.once
     assert decision.verdict == "allow" or usual
@@ -44,7 +44,7 @@ def test_at_least_45_of_fifty_changing_commands_offer_a_rule() -> None:
         command
         for command in FIFTY
         if not judge(command).once
-        and (offers(bash(command), place()) or rule_set(bash(command), place()))
+        and (offers(bash(command), make_facts()) or rule_set(bash(command), make_facts()))
     ]
     unasked = [c for c in FIFTY if judge(c, "sandbox").verdict == "allow"]
 
@@ -55,10 +55,10 @@ def test_at_least_45_of_fifty_changing_commands_offer_a_rule() -> None:
 
 @pytest.mark.parametrize("command", FIFTY)
 def test_an_offered_rule_lets_its_command_run(command: str) -> None:
-    sets = [(rule,) for rule in offers(bash(command), place())]
+    sets = [(rule,) for rule in offers(bash(command), make_facts())]
 
     assert judge(command).verdict == "ask"
-    for rules_ in filter(None, (*sets, rule_set(bash(command), place()))):
+    for rules_ in filter(None, (*sets, rule_set(bash(command), make_facts()))):
         allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
         assert judge(command, allow=allowed).verdict == "allow", rules_
 
@@ -112,7 +112,7 @@ def test_a_read_only_git_command_with_an_output_file_asks(command: str) -> None:
 
 
 def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
-    (rule,) = offers(bash("ruff check . && ruff format ."), place())
+    (rule,) = offers(bash("ruff check . && ruff format ."), make_facts())
 
     for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):
         decision = judge(more, allow=[rule.removeprefix("bash(")[:-1]])

@@ -15,10 +15,10 @@ from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read_script
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
-from tests.permissions.places import STRICT, bash, judge, on_file, place, rules
+from tests.permissions.places import STRICT, bash, judge, make_facts, on_file, rules
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-FACTS = place()
+FACTS = make_facts()
 
 LOOK = on_file("read_file", "a.txt", FACTS)
 EDIT = on_file("write_file", "a.txt", FACTS)
@@ -158,7 +158,7 @@ def test_a_call_is_allowed_only_if_all_its_files_are_and_denied_if_one_is() -> N
 
 @pytest.mark.parametrize("written", ["./kept/key", "src/../kept/key", "/ws/kept/key", "in"])
 def test_file_rules_apply_to_the_real_path_in_every_spelling(written: str) -> None:
-    facts = place(links={"/ws/in": "/ws/kept/key"})
+    facts = make_facts(links={"/ws/in": "/ws/kept/key"})
     touch = on_file("write_file", written, facts)
 
     denied = decide(touch, "bypass", rules(deny=["write_file(kept/**)"]), facts)
@@ -171,7 +171,7 @@ def test_file_rules_apply_to_the_real_path_in_every_spelling(written: str) -> No
 
 
 def test_a_deny_rule_also_holds_for_the_name_of_a_link() -> None:
-    facts = place(links={"/ws/link": "/ws/real"})
+    facts = make_facts(links={"/ws/link": "/ws/real"})
     touch = on_file("write_file", "link", facts)
 
     assert (
@@ -332,7 +332,7 @@ def test_a_question_about_a_read_only_command_in_rules_only_gives_its_reason() -
 def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
     name: str,
 ) -> None:
-    facts = place(links={"/ws/notes.md": f"/ws/{name}"})
+    facts = make_facts(links={"/ws/notes.md": f"/ws/{name}"})
 
     verdicts = [
         decide(on_file("write_file", path, facts), mode, rules(allow=given), facts).verdict
@@ -351,7 +351,7 @@ def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
 
 def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None:
     decisions = [
-        decide(on_file("write_file", name, place()), mode, (), place())
+        decide(on_file("write_file", name, make_facts()), mode, (), make_facts())
         for name in ("mcp_servers.json", ".git /hooks/x", ".continue/config.yaml")
         for mode in ("accept-edits", "bypass")
     ]

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from refold.permissions.decide import decide
-from tests.permissions.places import bash, judge, place, rules
+from tests.permissions.places import bash, judge, make_facts, rules
 
 FORMS = [
     "rm", "rm -rf x", "/bin/rm x", "./rm x", "ls && rm x", "ls; rm x", "ls | rm x",
@@ -113,6 +113,6 @@ def test_a_rule_for_bash_applies_to_every_tool_that_runs_commands(
 ) -> None:
     access = replace(bash("rm -rf x"), tool=tool)
 
-    decision = decide(access, "bypass", rules(deny=[rule]), place())
+    decision = decide(access, "bypass", rules(deny=[rule]), make_facts())
 
     assert (decision.verdict == "deny") == (rule != "B*h(rm *)")  # names are small letters

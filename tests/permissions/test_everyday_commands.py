@@ -4,7 +4,7 @@ import pytest
 
 from refold.values.tools import Confinement
 from tests.permissions.everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
-from tests.permissions.places import judge, place
+from tests.permissions.places import judge, make_facts
 
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])
@@ -38,7 +38,7 @@ def test_an_allow_rule_covers_no_redirection_variable_or_loop(command: str) -> N
     ],
 )  # fmt: skip
 def test_without_a_sandbox_commands_that_may_reach_further_ask(command: str) -> None:
-    assert judge(command, facts=place(sandboxed=False)).verdict == "ask"
+    assert judge(command, facts=make_facts(sandboxed=False)).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_without_a_sandbox_commands_that_may_reach_further_ask(command: str) -> 
 def test_variables_in_a_command_are_resolved_before_it_is_decided(
     command: str, verdict: str
 ) -> None:
-    assert judge(command, facts=place(links={"/ws/link": "/etc"})).verdict == verdict
+    assert judge(command, facts=make_facts(links={"/ws/link": "/etc"})).verdict == verdict
 
 
 @pytest.mark.parametrize(

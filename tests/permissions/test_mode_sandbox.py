@@ -9,7 +9,7 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
 from refold.place.files import DiskFiles
 from refold.values.tools import Confinement
-from tests.permissions.places import bash, judge, on_file, place, rules
+from tests.permissions.places import bash, judge, make_facts, on_file, rules
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_url_in_a_command_is_not_treated_as_a_file(tmp_path: Path) -> None:
 
 
 def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
-    decision = decide(bash("pip install x", network=True), "sandbox", (), place())
+    decision = decide(bash("pip install x", network=True), "sandbox", (), make_facts())
 
     assert decision.verdict == "ask"
     assert decision.reason.endswith("it needs the network")
@@ -174,7 +174,7 @@ def test_in_mode_sandbox_an_allow_rule_lifts_the_confinement_of_reads() -> None:
 
 
 def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
-    facts = place(sandboxed=False)
+    facts = make_facts(sandboxed=False)
     command = judge("make test", "sandbox", facts=facts)
     edit = decide(on_file("write_file", "a.txt", facts), "sandbox", (), facts)
 
@@ -184,7 +184,7 @@ def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
 
 @pytest.mark.parametrize("path", ["../x", "AGENTS.md", ".env", ".git/hooks/pre-commit"])
 def test_in_mode_sandbox_edits_ask_as_in_accept_edits(path: str) -> None:
-    facts = place()
+    facts = make_facts()
 
     decision = decide(on_file("write_file", path, facts), "sandbox", (), facts)
 
@@ -192,7 +192,9 @@ def test_in_mode_sandbox_edits_ask_as_in_accept_edits(path: str) -> None:
 
 
 def test_in_mode_sandbox_a_command_that_a_deny_rule_may_match_asks() -> None:
-    decision = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
+    decision = decide(
+        bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), make_facts()
+    )
 
     assert decision.verdict != "allow"
 
@@ -210,7 +212,7 @@ def test_in_mode_sandbox_a_command_that_a_deny_rule_may_match_asks() -> None:
 def test_a_git_command_that_would_commit_a_hidden_file_asks(
     command: str, verdict: str
 ) -> None:
-    facts = replace(place(), tracked_keys=lambda: "/ws/.env")
+    facts = replace(make_facts(), tracked_keys=lambda: "/ws/.env")
 
     decision = judge(command, "sandbox", facts=facts)
 

@@ -11,13 +11,13 @@ from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.hosts import HOST_PRESETS, ReachableHosts
 from refold.values.modes import Mode
 from refold.values.tools import Effect
-from tests.permissions.places import place
+from tests.permissions.places import make_facts
 
 PYPI = HOST_PRESETS["pypi"]
 
 
 def here(**known: object) -> Facts:
-    return replace(place(), filters_hosts=True, **known)
+    return replace(make_facts(), filters_hosts=True, **known)
 
 
 def fetch(command: str, *hosts: str) -> Access:
@@ -181,7 +181,7 @@ def test_a_host_of_an_ask_rule_asks_if_named_and_is_refused_otherwise() -> None:
 
 
 def test_without_a_host_filter_a_question_names_no_hosts() -> None:
-    decision = judge(fetch("curl https://api.example.org/"), facts=place())
+    decision = judge(fetch("curl https://api.example.org/"), facts=make_facts())
 
     assert decision.confines.hosts is None
     assert "it would reach" not in decision.reason

@@ -9,7 +9,7 @@ from refold.permissions.facts import Decision
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
 from tests.permissions.looking_cases import ACTS, LOOKS
-from tests.permissions.places import bash, judge, place, rules
+from tests.permissions.places import bash, judge, make_facts, rules
 
 
 @pytest.mark.parametrize("command", LOOKS)
@@ -44,7 +44,7 @@ def test_mode_rules_only_asks_about_read_only_commands(command: str) -> None:
 @pytest.mark.parametrize("command", [c for c in LOOKS if c.startswith("git ")])
 def test_without_a_sandbox_read_only_git_commands_ask(command: str) -> None:
     """Such a command may run programs that the repository's settings name."""
-    assert judge(command, facts=place(sandboxed=False)).verdict == "ask"
+    assert judge(command, facts=make_facts(sandboxed=False)).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_without_a_sandbox_read_only_git_commands_ask(command: str) -> None:
 def test_a_command_that_reads_outside_through_a_link_asks(command: str) -> None:
     links = {"/ws/link": "/etc/shadow", "/ws/folder": "/srv"}
 
-    assert judge(command, facts=place(links=links)).verdict == "ask"
+    assert judge(command, facts=make_facts(links=links)).verdict == "ask"
 
 
 def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
     """bash goes back by names, the programs it runs by the disk."""
-    facts = place(links={"/ws/a/link": "/ws/b/c/d"})
+    facts = make_facts(links={"/ws/a/link": "/ws/b/c/d"})
 
     verdicts = [
         judge(command, facts=facts).verdict
@@ -75,7 +75,7 @@ def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
 
 def test_a_read_only_command_in_a_folder_outside_asks() -> None:
     verdicts = [
-        decide(bash("ls", cwd=cwd), "default", (), place()).verdict
+        decide(bash("ls", cwd=cwd), "default", (), make_facts()).verdict
         for cwd in ("", "/ws/src", "src", "/", "..")
     ]
 
@@ -85,8 +85,8 @@ def test_a_read_only_command_in_a_folder_outside_asks() -> None:
 def test_a_command_that_needs_the_network_is_not_read_only() -> None:
     touch = bash("ls", network=True)
 
-    decision = decide(touch, "default", (), place())
-    allowed = decide(touch, "default", rules(allow=["bash(ls *)"]), place())
+    decision = decide(touch, "default", (), make_facts())
+    allowed = decide(touch, "default", rules(allow=["bash(ls *)"]), make_facts())
 
     assert decision.verdict == "ask"
     assert (allowed.verdict, allowed.confines) == (
@@ -99,7 +99,7 @@ def test_a_file_that_a_read_rule_allows_may_be_read_by_a_command() -> None:
     result = rules(allow=["read(/etc/hosts)"])
 
     verdicts = [
-        decide(bash(f"cat {name}"), "default", result, place()).verdict
+        decide(bash(f"cat {name}"), "default", result, make_facts()).verdict
         for name in ("/etc/hosts", "/etc/hostname")
     ]
 

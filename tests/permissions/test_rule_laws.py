@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from refold.permissions.rule_offers import offers, rule_set
 from refold.values.modes import Mode
-from tests.permissions.places import STRICT, bash, judge, place
+from tests.permissions.places import STRICT, bash, judge, make_facts
 
 SIMPLE = st.sampled_from([
     "ls", "cat f", "pytest -q", "rm x", "git add a", "git status", "make test", "npm test > out",
@@ -71,8 +71,8 @@ def test_removing_a_deny_rule_never_makes_a_decision_stricter(
 def test_rules_that_are_offered_cover_the_command_and_no_other_program(
     command: str, program: str, join: str
 ) -> None:
-    sets = [(rule,) for rule in offers(bash(command), place())]
-    for rules in filter(None, (*sets, rule_set(bash(command), place()))):
+    sets = [(rule,) for rule in offers(bash(command), make_facts())]
+    for rules in filter(None, (*sets, rule_set(bash(command), make_facts()))):
         allow = [rule.removeprefix("bash(")[:-1] for rule in rules]
         assert judge(command, allow=allow).verdict == "allow"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
 from refold.permissions.rule_offers import offers, rule_set
-from tests.permissions.places import bash, judge, on_file, place, rules
+from tests.permissions.places import bash, judge, make_facts, on_file, rules
 
 FACTS = Facts(("/ws",))
 
@@ -68,7 +68,9 @@ def test_for_unknown_programs_only_the_exact_call_is_offered_as_a_rule(
     ],
 )  # fmt: skip
 def test_a_command_that_no_rule_can_cover_has_no_offer(command: str) -> None:
-    assert offers(bash(command), place()) == rule_set(bash(command), place()) == ()
+    assert (
+        offers(bash(command), make_facts()) == rule_set(bash(command), make_facts()) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_a_command_that_no_rule_can_cover_has_no_offer(command: str) -> None:
 def test_an_offered_rule_has_the_files_and_variables_of_the_command(
     command: str, wanted: tuple[str, ...]
 ) -> None:
-    assert offers(bash(command), place()) == wanted
+    assert offers(bash(command), make_facts()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_an_offered_rule_has_the_files_and_variables_of_the_command(
 def test_an_allow_rule_with_a_file_or_variable_covers_no_other(
     rule: str, command: str
 ) -> None:
-    facts = place(links={"/ws/l": "/etc/x"})
+    facts = make_facts(links={"/ws/l": "/etc/x"})
 
     assert judge(command, facts=facts, allow=[rule]).verdict == "ask"
 
@@ -127,7 +129,7 @@ def test_an_allow_rule_with_a_file_or_variable_covers_no_other(
 def test_a_command_of_several_parts_offers_a_rule_for_each(
     command: str, wanted: tuple[str, ...]
 ) -> None:
-    assert rule_set(bash(command), place()) == wanted
+    assert rule_set(bash(command), make_facts()) == wanted
     for missing in wanted:
         rest = [rule[5:-1] for rule in wanted if rule != missing]
         assert judge(command, allow=rest).verdict == "ask"
@@ -151,7 +153,7 @@ def test_a_deny_rule_with_a_redirection_denies_output_to_that_file() -> None:
 def test_an_allowed_script_with_unknown_inputs_reads_only_the_workspace() -> None:
     for command in ("wc -l $(cat names)", "cat < $(cat name)", "sort f < $x; ls"):
         assert judge(command, allow=[command]).confines.narrow
-        assert offers(bash(command), place(sandboxed=False)) == ()
+        assert offers(bash(command), make_facts(sandboxed=False)) == ()
 
 
 WORDS = st.sampled_from(
@@ -189,19 +191,19 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
 def test_an_edit_offers_a_rule_for_its_folder_in_the_workspace(
     path: str, found: list[str]
 ) -> None:
-    assert list(offers(on_file("write_file", path, place()), place())) == found
+    assert list(offers(on_file("write_file", path, make_facts()), make_facts())) == found
 
 
 def test_reading_outside_the_workspace_offers_no_folder_rule() -> None:
-    assert len(offers(on_file("read_file", "/etc/a/x", place()), place())) == 1
+    assert len(offers(on_file("read_file", "/etc/a/x", make_facts()), make_facts())) == 1
 
 
 def test_an_offered_folder_rule_does_not_cover_protected_files_in_it() -> None:
-    (folder, _) = offers(on_file("write_file", "src/a.py", place()), place())
+    (folder, _) = offers(on_file("write_file", "src/a.py", make_facts()), make_facts())
 
     for path in ("src/.env", "src/.git/config", "src/AGENTS.md"):
-        touch = on_file("write_file", path, place())
-        decision = decide(touch, "default", rules(allow=[folder]), place())
+        touch = on_file("write_file", path, make_facts())
+        decision = decide(touch, "default", rules(allow=[folder]), make_facts())
         assert decision.verdict == "ask", path
 
 

@@ -13,17 +13,17 @@ from refold.permissions.rule_offers import narrowest_rule
 from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
-from tests.permissions.places import HOME, bash, judge, on_file, place, rules
+from tests.permissions.places import HOME, bash, judge, make_facts, on_file, rules
 
 
 def allows(rule: str, tool: str, path: str) -> bool:
-    facts = place()
+    facts = make_facts()
     touch = on_file(tool, path, facts)
     return decide(touch, "rules-only", rules(allow=[rule]), facts).verdict == "allow"
 
 
 def denies(rule: str, tool: str, path: str) -> bool:
-    facts = place()
+    facts = make_facts()
     touch = on_file(tool, path, facts)
     return decide(touch, "bypass", rules(deny=[rule]), facts).verdict == "deny"
 
@@ -122,7 +122,7 @@ def test_a_deny_rule_matches_more_spellings_of_a_path(pattern: str, path: str) -
 
 
 def test_a_deny_rule_for_a_link_also_denies_its_target() -> None:
-    facts = place(links={"/ws/link": "/ws/vault"})
+    facts = make_facts(links={"/ws/link": "/ws/vault"})
     result = rules(deny=["edit(link/**)"])
 
     verdicts = [decide(on_file("write_file", f"{name}/x", facts), "bypass", result, facts).verdict
@@ -170,7 +170,7 @@ def test_an_mcp_rule_names_a_server_or_one_of_its_tools(
 ) -> None:
     touch = Access(tool, Effect.RUN)
 
-    assert decide(touch, "default", rules(allow=[rule]), place()).verdict == expected
+    assert decide(touch, "default", rules(allow=[rule]), make_facts()).verdict == expected
 
 
 @pytest.mark.parametrize(
@@ -278,20 +278,20 @@ def test_a_deny_rule_with_a_character_class_matches_its_files(
         (bash("ls *.py"), ""),
         (bash("A=1 npm test"), ""),
         (bash("echo $x"), ""),
-        (on_file("write_file", "src/a.txt", place()), "write_file(src/a.txt)"),
-        (on_file("write_file", "a[1].txt", place()), r"write_file(./a\[1\].txt)"),
-        (on_file("write_file", "/etc/x", place()), "write_file(/etc/x)"),
-        (on_file("read_file", "src/../x", place()), "read_file(./x)"),
-        (on_file("write_file", "a*.txt", place()), r"write_file(./a\*.txt)"),
-        (on_file("write_file", "a?.txt", place()), r"write_file(./a\?.txt)"),
-        (on_file("write_file", "b/{a,b}", place()), r"write_file(b/\{a,b\})"),
-        (on_file("write_file", " ", place()), ""),
+        (on_file("write_file", "src/a.txt", make_facts()), "write_file(src/a.txt)"),
+        (on_file("write_file", "a[1].txt", make_facts()), r"write_file(./a\[1\].txt)"),
+        (on_file("write_file", "/etc/x", make_facts()), "write_file(/etc/x)"),
+        (on_file("read_file", "src/../x", make_facts()), "read_file(./x)"),
+        (on_file("write_file", "a*.txt", make_facts()), r"write_file(./a\*.txt)"),
+        (on_file("write_file", "a?.txt", make_facts()), r"write_file(./a\?.txt)"),
+        (on_file("write_file", "b/{a,b}", make_facts()), r"write_file(b/\{a,b\})"),
+        (on_file("write_file", " ", make_facts()), ""),
         (Access("list_windows", Effect.RUN), "list_windows"),
         (Access("mcp__x__y", Effect.RUN, "anything"), "mcp__x__y"),
     ],
 )  # fmt: skip
 def test_the_narrowest_rule_is_the_call_itself_or_none(touch: Access, rule: str) -> None:
-    assert narrowest_rule(touch, place()) == rule
+    assert narrowest_rule(touch, make_facts()) == rule
 
 
 SUBJECTS = st.text(st.sampled_from("ab ./*?[]()'&:=-\n\\é"), min_size=1, max_size=8)
@@ -324,7 +324,7 @@ def test_the_narrowest_rule_covers_its_own_command_and_no_other(
 
 @given(SUBJECTS, SUBJECTS)
 def test_the_narrowest_rule_covers_its_own_file_and_no_other(path: str, other: str) -> None:
-    facts = place()
+    facts = make_facts()
     one, two = (on_file("write_file", p.lstrip("/"), facts) for p in (path, other))
     rule = narrowest_rule(one, facts)
     assume(rule)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refold.permissions.rule_offers import offers, rule_set
 from refold.permissions.shell.plain_script import parse_plain
-from tests.permissions.places import bash, judge, place
+from tests.permissions.places import bash, judge, make_facts
 
 COMMIT = """git commit -m "$(cat <<'EOF'
 {body}
@@ -26,7 +26,7 @@ EOF
 def test_a_commit_with_its_message_in_a_heredoc_matches_git_commit_rules(body: str) -> None:
     command = COMMIT.format(body=body)
 
-    assert offers(bash(command), place())[0] == "bash(git commit *)"
+    assert offers(bash(command), make_facts())[0] == "bash(git commit *)"
     assert judge(command, allow=["git commit *"]).verdict == "allow"
     assert judge(command, deny=["git commit *"]).verdict == "deny"
     assert judge(command, deny=["cat *"]).verdict == "deny"
@@ -84,8 +84,8 @@ def test_a_rule_for_commits_covers_no_other_command_in_a_heredoc(command: str) -
     ],
 )  # fmt: skip
 def test_a_heredoc_that_could_be_any_program_is_offered_no_rule(command: str) -> None:
-    assert rule_set(bash(command), place()) == ()
-    assert not [r for r in offers(bash(command), place()) if r != f"bash({command})"]
+    assert rule_set(bash(command), make_facts()) == ()
+    assert not [r for r in offers(bash(command), make_facts()) if r != f"bash({command})"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_heredoc_that_could_be_any_program_is_offered_no_rule(command: str) ->
     ],
 )  # fmt: skip
 def test_an_offered_rule_does_not_cover_similar_commands(rule: str, command: str) -> None:
-    facts = place(links={"/ws/l": "/etc/x"})
+    facts = make_facts(links={"/ws/l": "/etc/x"})
 
     assert judge(command, facts=facts, allow=[rule]).verdict == "ask"
 
@@ -142,7 +142,10 @@ def test_an_offered_rule_does_not_cover_similar_commands(rule: str, command: str
     ],
 )
 def test_an_offered_rule_saves_the_next_question(first: str, second: str) -> None:
-    one, together = offers(bash(first), place())[:1], rule_set(bash(first), place())
+    one, together = (
+        offers(bash(first), make_facts())[:1],
+        rule_set(bash(first), make_facts()),
+    )
     allowed = [rule.removeprefix("bash(")[:-1] for rule in one or together]
 
     assert judge(second, allow=allowed).verdict == "allow"

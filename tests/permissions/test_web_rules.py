@@ -11,9 +11,9 @@ from refold.permissions.rule_offers import offers
 from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Mode
 from refold.values.tools import Effect
-from tests.permissions.places import place, rules
+from tests.permissions.places import make_facts, rules
 
-FACTS = place()
+FACTS = make_facts()
 
 
 def verdict(

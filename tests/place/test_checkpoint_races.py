@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def flipping(one: Path, other: Path, pause: float) -> Iterator[None]:
+def swap_repeatedly(one: Path, other: Path, pause: float) -> Iterator[None]:
     arguments = (sys.executable, "-c", FLIPPER, str(one), str(other), str(pause))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE) as flipper:
         assert flipper.stdout
@@ -73,7 +73,7 @@ def test_a_checkpoint_saves_no_file_outside_while_a_directory_and_a_link_swap(
     (root.parent / "secret").write_bytes(SECRET)
     name = git(root.parent, "hash-object", "secret").strip()
     texts = list[str]()
-    with flipping(root / one, root / other, pause):
+    with swap_repeatedly(root / one, root / other, pause):
         for number in range(ROUNDS):
             (root / "new").write_text(str(number))
             result = checkpoints(root, session=f"s{number % 3}")

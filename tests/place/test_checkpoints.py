@@ -35,7 +35,7 @@ def take_snapshot(kept: Snapshots) -> SnapshotTaken:
     return anyio.run(kept.take)
 
 
-def back(kept: Snapshots, to: SnapshotTaken) -> int:
+def restore(kept: Snapshots, to: SnapshotTaken) -> int:
     return anyio.run(kept.restore, take_snapshot(kept).trees, to.trees)
 
 
@@ -51,7 +51,7 @@ def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Pa
     )  # fmt: skip
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    count = back(result, before)
+    count = restore(result, before)
 
     assert changes == (
         FileChange(f"{root}/changed.txt", "changed", 1, 0),
@@ -88,7 +88,7 @@ def test_a_cancelled_restore_ends_after_a_whole_file_and_can_be_repeated(
 
     assert 0 < len(partly) < len(names)
     assert partly.items() <= then.items()
-    assert back(result, before) == len(names) - len(partly)
+    assert restore(result, before) == len(names) - len(partly)
     assert files(root) == then
 
 
@@ -112,7 +112,7 @@ def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     for path in list(root.iterdir()):
         path.unlink()
 
-    count = back(result, before)
+    count = restore(result, before)
 
     assert (count, files(root), before.left_out) == (len(then), then, ())
 
@@ -135,9 +135,9 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "c/deep/file").write_text("x")
     now, after = take_snapshot(result), files(root)
 
-    back(result, before)
+    restore(result, before)
     was = files(root)
-    back(result, now)
+    restore(result, now)
 
     assert (was, files(root)) == (then, after)
 
@@ -203,7 +203,7 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (root / name).write_text(name)
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    back(result, before)
+    restore(result, before)
 
     assert [change.path for change in changes] == [f"{root}/a"]
     assert [(root / name).read_text() for name in ignored] == ignored
@@ -218,7 +218,7 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     before = take_snapshot(result)
     (root / "forced.log").write_text("two")
 
-    back(result, before)
+    restore(result, before)
 
     assert (root / "forced.log").read_text() == "one"
 
@@ -238,7 +238,7 @@ def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
     (root / "outside").write_text("o")
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    back(result, before)
+    restore(result, before)
 
     assert [change.path for change in changes] == [f"{inner}/a"]
     assert ((inner / "a").read_text(), (inner / "x.log").read_text()) == ("a", "log")
@@ -253,7 +253,7 @@ def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path)
 
     before, result = take_snapshot(snapshots(inner)), snapshots(inner)
     (inner / "a").write_text("b")
-    back(result, before)
+    restore(result, before)
 
     assert (inner / "a").read_text() == "a"
 
@@ -285,7 +285,7 @@ def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
 
     (root / "a").write_text("by the agent\n")
     (root / "staged").unlink()
-    back(result, first)
+    restore(result, first)
 
     assert (bytes_of(root / ".git"), files(root)) == (before, then)
     assert git(root, "--no-optional-locks", "status") == status
@@ -301,7 +301,7 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     (inner / "new").write_text("n")
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    back(result, before)
+    restore(result, before)
 
     assert [each for each, _ in before.trees] == [str(root), str(inner)]
     assert [change.path for change in changes] == [f"{inner}/a", f"{inner}/new"]
@@ -317,7 +317,7 @@ def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
     (repository(root / "cloned") / "b").write_text("b")
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    count = back(result, before)
+    count = restore(result, before)
 
     assert (changes, count) == ((FileChange(f"{root}/cloned/", "created"),), 0)
     assert (root / "cloned/b").read_text() == "b"
@@ -335,7 +335,7 @@ def test_restore_recreates_the_files_of_a_deleted_nested_repository(
     if how == "the repository":
         (inner / "a").write_text("b")
 
-    back(result, before)
+    restore(result, before)
 
     assert files(root) == then
 
@@ -354,7 +354,7 @@ def test_overlapping_roots_are_saved_and_restored_once_each(
     (other / "b").unlink()
 
     changes = result.changes(before.trees, take_snapshot(result).trees)
-    back(result, before)
+    restore(result, before)
 
     assert [(change.path, change.kind) for change in changes] == [
         (f"{other}/b", "deleted"),
@@ -374,7 +374,7 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
 
     first, again = take_snapshot(result), take_snapshot(result)
     (root / "a").write_text("b")
-    back(result, first)
+    restore(result, first)
 
     assert first == again
     assert first.left_out == (f"{root}/.GIT/x", f"{root}/large")
@@ -394,7 +394,7 @@ def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -
     with pytest.raises(
         ToolFailed, match=r"in no snapshot is in the way: .*/a\. Move it away"
     ):
-        back(result, before)
+        restore(result, before)
 
     assert (root / "a").stat().st_size == 33 * 1024 * 1024
 
@@ -427,7 +427,7 @@ def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) ->
     (root / "a.log").write_text("ignored and precious")
 
     with pytest.raises(ToolFailed, match=r"in no snapshot is in the way: .*a\.log"):
-        back(result, before)
+        restore(result, before)
 
     assert (root / "a.log").read_text() == "ignored and precious"
 
@@ -478,7 +478,7 @@ def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     before = take_snapshot(result)
     (root / "a").write_text("b")
 
-    back(result, before)
+    restore(result, before)
 
     assert ((root / "a").stat().st_mode & 0o777, (root / "a").read_text()) == (0o600, "a")
 
@@ -553,7 +553,7 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
     before = take_snapshot(result)
     (root / "a").write_text("b")
     result.changes(before.trees, take_snapshot(result).trees)
-    back(result, before)
+    restore(result, before)
 
     assert not (tmp_path / "ran").exists()
 
@@ -651,7 +651,7 @@ def test_a_snapshot_of_another_directory_is_not_restored(
     result = snapshots(moved)
 
     with pytest.raises(ToolFailed, match="of another directory: nothing was changed"):
-        back(result, before)
+        restore(result, before)
 
 
 def test_a_workspace_that_is_the_root_of_the_disk_has_no_checkpoints() -> None:

@@ -53,7 +53,7 @@ def old(number, *given):
 
 
 @pytest.fixture
-def room() -> Iterator[Walled]:
+def confined() -> Iterator[Walled]:
     needs_bubblewrap()
     with home_on_disk() as home, walled(home / "ws") as place:
         (place.root / "calls.py").write_text(CALLS)
@@ -61,7 +61,7 @@ def room() -> Iterator[Walled]:
 
 
 @pytest.fixture
-def wide() -> Iterator[Walled]:
+def with_namespaces() -> Iterator[Walled]:
     """Here commands may make namespaces."""
     needs_bubblewrap()
     with home_on_disk() as home, walled(home / "ws", user_namespaces=True) as place:
@@ -79,10 +79,12 @@ NEW = {"user": 0x10000000, "mounts": 0x20000, "pids": 0x20000000, "net": 0x40000
 
 @pytest.mark.parametrize("kind", NEW)
 @pytest.mark.parametrize("more", [0, 0x10000000])
-def test_a_command_cannot_create_namespaces(room: Walled, kind: str, more: int) -> None:
+def test_a_command_cannot_create_namespaces(confined: Walled, kind: str, more: int) -> None:
     flags = NEW[kind] | more
     text = run_python(
-        room, f"print(call('unshare', {flags}))", f"print(call('clone', {flags} | 17, 0))"
+        confined,
+        f"print(call('unshare', {flags}))",
+        f"print(call('clone', {flags} | 17, 0))",
     )
 
     assert text == "EPERM\nEPERM"
@@ -94,20 +96,20 @@ def test_a_command_cannot_create_namespaces(room: Walled, kind: str, more: int) 
      "fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr"],
 )  # fmt: skip
 def test_a_command_cannot_call_mount_functions(
-    wide: Walled, room: Walled, name: str
+    with_namespaces: Walled, confined: Walled, name: str
 ) -> None:
     """Also where it could: a descriptor of another program may lead into a namespace."""
     line = f"print(call('{name}', 99, b'.', 0, 0, 0))"
 
-    assert run_python(room, line) == "EPERM"
-    assert run_python(wide, "call('unshare', 0x10020000)", line) != "EPERM"
+    assert run_python(confined, line) == "EPERM"
+    assert run_python(with_namespaces, "call('unshare', 0x10020000)", line) != "EPERM"
 
 
-def test_clone3_creates_no_namespaces_and_threads_still_work(room: Walled) -> None:
+def test_clone3_creates_no_namespaces_and_threads_still_work(confined: Walled) -> None:
     threads = "import threading; t = threading.Thread(target=print, args=('a thread',))"
 
     text = run_python(
-        room, "print(call('clone3', bytes(64), 64))", threads, "t.start(); t.join()"
+        confined, "print(call('clone3', bytes(64), 64))", threads, "t.start(); t.join()"
     )
 
     assert text == "ENOSYS\na thread"
@@ -130,10 +132,13 @@ def test_clone3_creates_no_namespaces_and_threads_still_work(room: Walled) -> No
     ],
 )
 def test_a_command_cannot_control_the_first_process_of_its_sandbox(
-    room: Walled, wide: Walled, line: str, *, namespaces: bool
+    confined: Walled, with_namespaces: Walled, line: str, *, namespaces: bool
 ) -> None:
     """It would clear the signal that ends it with refold, and keep running."""
-    assert run_python(wide if namespaces else room, line) in ("EPERM", "ENOSYS")
+    assert run_python(with_namespaces if namespaces else confined, line) in (
+        "EPERM",
+        "ENOSYS",
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,18 +147,22 @@ def test_a_command_cannot_control_the_first_process_of_its_sandbox(
      "/proc/self/task/../../1/mem", "/proc/self/cwd/../../../../../../proc/1/mem"],
 )  # fmt: skip
 def test_a_command_cannot_open_the_memory_of_the_first_process(
-    room: Walled, wide: Walled, path: str
+    confined: Walled, with_namespaces: Walled, path: str
 ) -> None:
     line = f"os.read(os.open({path!r}, os.O_RDWR), 1)"
 
-    assert "PermissionError" in (text := run_python(room, line)) or "FileNotFound" in text
+    assert (
+        "PermissionError" in (text := run_python(confined, line)) or "FileNotFound" in text
+    )
     nested = "call('unshare', 0x10020000); call('umount2', b'/proc/1/mem', 2)"
-    assert "Error" in run_python(wide, nested, "call('umount2', b'/proc/1/task', 2)", line)
+    assert "Error" in run_python(
+        with_namespaces, nested, "call('umount2', b'/proc/1/task', 2)", line
+    )
 
 
-def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
+def test_a_command_can_trace_its_own_processes(confined: Walled) -> None:
     text = run_python(
-        room,
+        confined,
         "child = os.fork()",
         "if not child: os.read(os.pipe()[0], 1)",
         "print(call('ptrace', 0x4206, child, 0, 0), os.pidfd_open(child) > 0)",
@@ -187,12 +196,12 @@ def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
     ],
 )
 def test_programs_of_developers_work_in_the_sandbox(
-    room: Walled, program: str, line: str, told: str
+    confined: Walled, program: str, line: str, told: str
 ) -> None:
     if not shutil.which(program):
         pytest.skip(f"{program} is not installed here (optional)")
 
-    assert room.run(line).text.strip() == told
+    assert confined.run(line).text.strip() == told
 
 
 @pytest.mark.peer
@@ -200,14 +209,14 @@ def test_programs_of_developers_work_in_the_sandbox(
     "line", ["unshare -Um true", "unshare -rm true", "bwrap --ro-bind / / true"]
 )
 def test_the_setting_user_namespaces_lets_commands_create_namespaces(
-    wide: Walled, line: str
+    with_namespaces: Walled, line: str
 ) -> None:
     if not shutil.which(line.split()[0]):
         pytest.skip(f"{line.split()[0]} is not installed here (optional)")
     if os.geteuid() == 0 and "U" not in line:
         pytest.skip("the kernel lets no root without capabilities map itself (optional)")
 
-    assert (wide.run(line).code, wide.run(line).text) == (0, "")
+    assert (with_namespaces.run(line).code, with_namespaces.run(line).text) == (0, "")
 
 
 SETS_A_BIT = {
@@ -240,21 +249,21 @@ SETS_A_BIT = {
 )
 @pytest.mark.parametrize("how", SETS_A_BIT)
 def test_a_command_cannot_set_the_setuid_bit_of_a_file(
-    room: Walled, how: str, mode: int
+    confined: Walled, how: str, mode: int
 ) -> None:
     if how.startswith("the older") and os.uname().machine != "x86_64":
         pytest.skip("written in the words of another machine")
-    mine = room.root / "mine"
-    for path in (room.root / "f", mine):
+    mine = confined.root / "mine"
+    for path in (confined.root / "f", mine):
         path.write_text("#!/bin/sh\n")
     if how in ("cp -p", "tar"):
         mine.chmod(mode)
-        shutil.make_archive(str(room.root / "a"), "tar", room.root, "mine")
+        shutil.make_archive(str(confined.root / "a"), "tar", confined.root, "mine")
     mine.chmod(mode if how == "cp -p" else 0o755)
 
-    run_python(room, SETS_A_BIT[how].format(mode=mode))
+    run_python(confined, SETS_A_BIT[how].format(mode=mode))
 
-    assert with_bits(room.root, but=mine if how == "cp -p" else None) == []
+    assert with_bits(confined.root, but=mine if how == "cp -p" else None) == []
 
 
 def with_bits(folder: Path, but: Path | None) -> list[str]:
@@ -271,44 +280,50 @@ def with_bits(folder: Path, but: Path | None) -> list[str]:
         "os.chmod(os.path.abspath('d'), 0o2775)",
     ],
 )  # fmt: skip
-def test_a_command_can_set_the_setgid_bit_of_a_directory(room: Walled, line: str) -> None:
+def test_a_command_can_set_the_setgid_bit_of_a_directory(
+    confined: Walled, line: str
+) -> None:
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a call")
-    (room.root / "d").mkdir()
+    (confined.root / "d").mkdir()
 
-    run_python(room, line)
+    run_python(confined, line)
 
-    assert (room.root / "d").stat().st_mode & 0o7777 == 0o2775
+    assert (confined.root / "d").stat().st_mode & 0o7777 == 0o2775
 
 
-def test_a_command_can_create_a_shared_git_repository(room: Walled) -> None:
+def test_a_command_can_create_a_shared_git_repository(confined: Walled) -> None:
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a call")
-    result = room.run("git init -q --shared=group shared && git -C shared status --short")
+    result = confined.run(
+        "git init -q --shared=group shared && git -C shared status --short"
+    )
 
     assert (result.code, result.text) == (0, "")
-    assert (room.root / "shared/.git/objects").stat().st_mode & stat.S_ISGID
+    assert (confined.root / "shared/.git/objects").stat().st_mode & stat.S_ISGID
 
 
-def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(room: Walled) -> None:
-    outside = room.root.parent / "outside"
+def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(
+    confined: Walled,
+) -> None:
+    outside = confined.root.parent / "outside"
     outside.mkdir(mode=0o755)
 
-    text = run_python(room, f"os.chmod({str(outside)!r}, 0o2775)")
+    text = run_python(confined, f"os.chmod({str(outside)!r}, 0o2775)")
 
     assert "OSError" in text or "PermissionError" in text
     assert outside.stat().st_mode & 0o7777 == 0o755
 
 
 def test_a_file_swapped_with_a_directory_during_chmod_gets_no_setgid_bit(
-    room: Walled,
+    confined: Walled,
 ) -> None:
     """What was checked is what gets the mode, however fast names are exchanged."""
-    (room.root / "d").mkdir()
-    (room.root / "f").touch()
+    (confined.root / "d").mkdir()
+    (confined.root / "f").touch()
 
     run_python(
-        room,
+        confined,
         "import threading, time",
         "rename = {'x86_64': 316, 'aarch64': 276}[os.uname().machine]",
         "def flip():",
@@ -320,4 +335,4 @@ def test_a_file_swapped_with_a_directory_during_chmod_gets_no_setgid_bit(
         "os._exit(0)",
     )
 
-    assert with_bits(room.root, None) == []
+    assert with_bits(confined.root, None) == []

@@ -16,7 +16,7 @@ from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> Iterator[Walled]:
+def home_place(tmp_path: Path) -> Iterator[Walled]:
     """A home with a workspace in it, not below /tmp, which no command sees anyway."""
     needs_bubblewrap()
     with home_on_disk() as home:
@@ -27,7 +27,7 @@ def apart(tmp_path: Path) -> Iterator[Walled]:
             yield place
 
 
-def looking(place: Walled, command: str, *seen: Path) -> Finished:
+def run_reading(place: Walled, command: str, *seen: Path) -> Finished:
     async def main() -> Finished:
         return await place.commands.run(
             command, cwd=str(place.root), seconds=30, confines=Confinement(seen=tuple(map(str, seen)))
@@ -45,54 +45,58 @@ def looking(place: Walled, command: str, *seen: Path) -> Finished:
     ],
 )  # fmt: skip
 def test_a_read_only_command_reads_no_file_of_the_home_by_name_or_link(
-    apart: Walled, command: str
+    home_place: Walled, command: str
 ) -> None:
-    home = apart.root.parent
-    (apart.root / "link").symlink_to(home / "notes")
-    (apart.root / "dir").symlink_to(home / "other")
+    home = home_place.root.parent
+    (home_place.root / "link").symlink_to(home / "notes")
+    (home_place.root / "dir").symlink_to(home / "other")
 
-    assert "S3CRET" not in looking(apart, command.format(home=home)).text
+    assert "S3CRET" not in run_reading(home_place, command.format(home=home)).text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot read it anyway")
-def test_a_read_only_command_cannot_read_etc_shadow(apart: Walled) -> None:
-    assert looking(apart, "cat /etc/shadow").text == ""
-    assert "root" in looking(apart, "cat /etc/passwd").text
+def test_a_read_only_command_cannot_read_etc_shadow(home_place: Walled) -> None:
+    assert run_reading(home_place, "cat /etc/shadow").text == ""
+    assert "root" in run_reading(home_place, "cat /etc/passwd").text
 
 
-def test_a_read_only_command_reads_a_file_that_a_rule_allows(apart: Walled) -> None:
-    notes = apart.root.parent / "notes"
+def test_a_read_only_command_reads_a_file_that_a_rule_allows(home_place: Walled) -> None:
+    notes = home_place.root.parent / "notes"
 
-    assert looking(apart, f"cat {notes}", notes).text == "S3CRET"
+    assert run_reading(home_place, f"cat {notes}", notes).text == "S3CRET"
 
 
 def test_a_read_only_command_reads_the_workspace_and_runs_ordinary_programs(
-    apart: Walled,
+    home_place: Walled,
 ) -> None:
-    (apart.root / "a.py").write_text("print(6 * 7)")
-    git(apart.root, "init", "-q")
+    (home_place.root / "a.py").write_text("print(6 * 7)")
+    git(home_place.root, "init", "-q")
 
-    result = looking(
-        apart, "python3 a.py; git status --short; ls /usr/bin/env; sort a.py | wc -l"
+    result = run_reading(
+        home_place, "python3 a.py; git status --short; ls /usr/bin/env; sort a.py | wc -l"
     )
 
     assert result.text == "42\n?? a.py\n/usr/bin/env\n1\n"
 
 
-def test_a_read_only_command_reaches_no_socket_of_another_program(apart: Walled) -> None:
+def test_a_read_only_command_reaches_no_socket_of_another_program(
+    home_place: Walled,
+) -> None:
     """Plain, renamed after it was bound, and linked."""
-    home = apart.root.parent
+    home = home_place.root.parent
     ask = "import socket,sys\nfor p in sys.argv[1:]:\n"
     ask += "  try: socket.socket(socket.AF_UNIX).connect(p); print('reached', p)\n"
     ask += "  except OSError: pass\n"
-    (apart.root / "ask.py").write_text(ask)
+    (home_place.root / "ask.py").write_text(ask)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(home / "plain"))
         server.listen()
         os.link(home / "plain", home / "linked")
         os.rename(home / "plain", home / "renamed")
 
-        result = looking(apart, f"python3 ask.py {home}/linked {home}/renamed {home}/plain")
+        result = run_reading(
+            home_place, f"python3 ask.py {home}/linked {home}/renamed {home}/plain"
+        )
 
     assert result.text == ""
 
@@ -106,9 +110,9 @@ def test_a_read_only_command_reaches_no_socket_of_another_program(apart: Walled)
     ],
 )
 def test_read_only_git_runs_no_program_that_the_repository_names(
-    apart: Walled, key: str, value: str
+    home_place: Walled, key: str, value: str
 ) -> None:
-    root = apart.root
+    root = home_place.root
     git(root, "init", "-q")
     (root / "f").write_text("one\n")
     git(root, "add", "f")
@@ -119,7 +123,7 @@ def test_read_only_git_runs_no_program_that_the_repository_names(
     (root / "hooks/post-index-change").chmod(0o755)
     git(root, "config", key, value.format(ran=root / "ran"))
 
-    result = looking(apart, "git status; git diff; git log; git show")
+    result = run_reading(home_place, "git status; git diff; git log; git show")
 
     assert "RAN" not in result.text
     assert "+two" in result.text
@@ -139,9 +143,9 @@ def test_read_only_git_runs_no_program_that_the_repository_names(
     ],
 )
 def test_read_only_git_ignores_settings_that_name_a_program(
-    apart: Walled, settings: str
+    home_place: Walled, settings: str
 ) -> None:
-    root = apart.root
+    root = home_place.root
     git(root, "init", "-q")
     (root / "f").write_text("one\n")
     (root / ".gitattributes").write_text("f filter=x diff=x\n")
@@ -156,7 +160,7 @@ def test_read_only_git_ignores_settings_that_name_a_program(
     )
     outside = subprocess.run(person, cwd=root, check=False, capture_output=True, text=True)
 
-    result = looking(apart, "git status --short; git diff; git show")
+    result = run_reading(home_place, "git status --short; git diff; git show")
 
     assert "RAN" in outside.stderr + outside.stdout  # it does run for a person
     assert "RAN" not in result.text
@@ -165,9 +169,9 @@ def test_read_only_git_ignores_settings_that_name_a_program(
 
 
 def test_read_only_git_works_in_a_repository_that_tracks_a_file_with_keys(
-    apart: Walled,
+    home_place: Walled,
 ) -> None:
-    root = apart.root
+    root = home_place.root
     git(root, "init", "-q")
     for name in (".env", "f"):
         (root / name).write_text("one\n")
@@ -176,7 +180,9 @@ def test_read_only_git_works_in_a_repository_that_tracks_a_file_with_keys(
     (root / ".env").write_text("S3CRET\n")
     (root / "f").write_text("two\n")
 
-    result = looking(apart, "git diff --stat && git status -s && git diff && cat .env")
+    result = run_reading(
+        home_place, "git diff --stat && git status -s && git diff && cat .env"
+    )
 
     assert (result.code, "S3CRET" in result.text) == (0, False)
     assert "+two" in result.text

@@ -27,7 +27,7 @@ def inside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def out(inside: Path) -> Path:
+def outside(inside: Path) -> Path:
     return inside.parent / "out"
 
 
@@ -40,7 +40,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def everything(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
+def file_operations(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
     return [
         lambda: files.read(real),
         lambda: files.items(real),
@@ -55,40 +55,40 @@ def everything(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("swapped", ["d", "d/e", "d/e/f"])
 def test_a_path_that_became_a_link_after_its_check_is_refused(
-    files: DiskFiles, inside: Path, out: Path, swapped: str
+    files: DiskFiles, inside: Path, outside: Path, swapped: str
 ) -> None:
     """The link may stand at any depth, and at the end."""
     (inside / "d/e").mkdir(parents=True)
     (inside / "d/e/f").write_bytes(b"mine")
     for name in ("f", "e/f", "file"):
-        (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_bytes(b"secret")
+        (outside / name).parent.mkdir(exist_ok=True)
+        (outside / name).write_bytes(b"secret")
     real = files.real("d/e/f")
     (inside / swapped).rename(inside / "away")
-    (inside / swapped).symlink_to(out / "file" if swapped == "d/e/f" else out)
-    before = tree(out)
+    (inside / swapped).symlink_to(outside / "file" if swapped == "d/e/f" else outside)
+    before = tree(outside)
 
-    for do in everything(files, real):
+    for do in file_operations(files, real):
         with pytest.raises(ToolFailed):
             do()
 
-    assert tree(out) == before
+    assert tree(outside) == before
 
 
 def test_a_path_is_refused_after_the_workspace_became_a_link(
-    files: DiskFiles, inside: Path, out: Path
+    files: DiskFiles, inside: Path, outside: Path
 ) -> None:
     (inside / "f").write_bytes(b"mine")
-    (out / "f").write_bytes(b"secret")
+    (outside / "f").write_bytes(b"secret")
     real = files.real("f")
     inside.rename(inside.with_name("ws2"))
-    inside.symlink_to(out)
+    inside.symlink_to(outside)
 
-    for do in everything(files, real):
+    for do in file_operations(files, real):
         with pytest.raises(ToolFailed):
             do()
 
-    assert tree(out) == {"f": b"secret"}
+    assert tree(outside) == {"f": b"secret"}
 
 
 def test_a_write_does_not_recreate_a_removed_workspace(
@@ -104,29 +104,29 @@ def test_a_write_does_not_recreate_a_removed_workspace(
 
 @pytest.mark.parametrize("path", ["pkg/new", "pkg/sub/deep", "dangling", "up/out/x"])
 def test_a_path_that_leads_outside_is_refused_to_a_call_allowed_inside(
-    files: DiskFiles, inside: Path, out: Path, path: str
+    files: DiskFiles, inside: Path, outside: Path, path: str
 ) -> None:
-    (inside / "pkg").symlink_to(out)
-    (inside / "dangling").symlink_to(out / "new")
+    (inside / "pkg").symlink_to(outside)
+    (inside / "dangling").symlink_to(outside / "new")
     (inside / "up").symlink_to("pkg/..")
 
-    assert (files.outside(path) or "").startswith(str(out.parent))
+    assert (files.outside(path) or "").startswith(str(outside.parent))
     for judged, why in (
         ((), "outside of"),
         ((str(inside / path),), "which is not what was allowed"),
     ):
         with pytest.raises(ToolFailed, match=why):
             files.only(judged).real(path)
-    assert tree(out) == {}
+    assert tree(outside) == {}
 
 
 def test_a_call_reaches_only_the_paths_that_were_allowed(
-    files: DiskFiles, inside: Path, out: Path
+    files: DiskFiles, inside: Path, outside: Path
 ) -> None:
-    allowed = files.only([str(inside / "a"), str(out / "b")])
+    allowed = files.only([str(inside / "a"), str(outside / "b")])
 
     assert allowed.real("a") == str(inside / "a")
-    assert allowed.real("../out/b") == str(out / "b")
+    assert allowed.real("../out/b") == str(outside / "b")
     for path in ("c", ".", "a/b", "../out", "../out/b2"):
         with pytest.raises(ToolFailed):
             allowed.real(path)
@@ -325,7 +325,7 @@ def test_a_file_can_be_opened_with_and_without_openat2(tmp_path: Path) -> None:
 
 
 @contextmanager
-def racing(inside: Path, out: Path) -> Iterator[None]:
+def swap_links(inside: Path, out: Path) -> Iterator[None]:
     """Another program renames `d` and puts links to `out` in its place, without end."""
     over = threading.Event()
     here, away = inside / "d", inside / "d2"
@@ -353,10 +353,10 @@ def racing(inside: Path, out: Path) -> Iterator[None]:
         racer.join()
 
 
-def race(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
+def write_during_swaps(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
     """Write that often, if it was judged to lie inside; how often it was done."""
     done = 0
-    with racing(inside, out):
+    with swap_links(inside, out):
         for number in range(times):
             try:
                 real = files.real("d/f")
@@ -374,23 +374,23 @@ def race(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
 
 
 def test_no_race_of_links_writes_outside_the_workspace(
-    files: DiskFiles, inside: Path, out: Path
+    files: DiskFiles, inside: Path, outside: Path
 ) -> None:
     rounds, done = 0, 0
     while not done and rounds < 20:  # on a busy machine a round may write nothing at all
-        rounds, done = rounds + 1, race(files, inside, out, 300)
+        rounds, done = rounds + 1, write_during_swaps(files, inside, outside, 300)
 
-    assert tree(out) == {}
+    assert tree(outside) == {}
     assert done > 0
 
 
 @pytest.mark.slow
 def test_no_long_race_of_links_writes_outside_the_workspace(
-    files: DiskFiles, inside: Path, out: Path
+    files: DiskFiles, inside: Path, outside: Path
 ) -> None:
-    done = race(files, inside, out, 20_000)
+    done = write_during_swaps(files, inside, outside, 20_000)
 
-    assert tree(out) == {}
+    assert tree(outside) == {}
     assert done > 0  # the scheduler decides how many get through
 
 

@@ -131,13 +131,13 @@ class Failing:
 
 
 @pytest.fixture
-def broken(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+def broken_disk(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fails at the moment that `c` is to take its new content."""
     if not port.argv:
         monkeypatch.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
 
 
-@pytest.mark.usefixtures("broken")
+@pytest.mark.usefixtures("broken_disk")
 def test_writes_before_a_disk_error_are_rolled_back(files: Files, tmp_path: Path) -> None:
     needs_this_machine("its disk fails here")
     st_ino = (tmp_path / "a").stat().st_ino
@@ -269,7 +269,7 @@ def test_writing_many_files_needs_few_descriptors(files: Files, tmp_path: Path) 
     needs_this_machine("it counts the descriptors of this process")
     puts = [write_of(files, f"d{n}/f", b"x", NOTHING) for n in range(100)]
 
-    code = in_a_fork(lambda: write_all_with_few_descriptors(files, puts))
+    code = run_in_fork(lambda: write_all_with_few_descriptors(files, puts))
 
     assert code == 0
     assert len(list(tmp_path.glob("d*/f"))) == 100
@@ -284,7 +284,7 @@ def write_all_with_few_descriptors(files: Files, puts: list[FileWrite]) -> None:
     files.put_all(puts)
 
 
-def in_a_fork(function: Callable[[], None]) -> int:
+def run_in_fork(function: Callable[[], None]) -> int:
     """Do this in a process in which no thread of an earlier test runs. Its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads

@@ -79,7 +79,7 @@ int main(int count, char **words) {
 
 
 @pytest.fixture(params=[False, True], ids=["no namespaces", "namespaces"])
-def room(request: pytest.FixtureRequest) -> Iterator[Walled]:
+def confined(request: pytest.FixtureRequest) -> Iterator[Walled]:
     needs_bubblewrap()
     with (
         home_on_disk() as home,
@@ -89,7 +89,7 @@ def room(request: pytest.FixtureRequest) -> Iterator[Walled]:
         yield place
 
 
-def needs(command: str) -> None:
+def skip_without(command: str) -> None:
     programs = [word for word in command.split() if word in PROGRAMS]
     missing = [name for name in programs if not shutil.which(name)]
     if missing:
@@ -99,7 +99,7 @@ def needs(command: str) -> None:
 PROGRAMS = {"chromium", "unshare", "bwrap", "podman", "docker", "strace", "gdb", "gcc"}
 
 
-def result(room: Walled, command: str) -> tuple[bool, str]:
+def run_command(room: Walled, command: str) -> tuple[bool, str]:
     """Whether it succeeded, and what the model reads about it."""
     done = room.run(command)
     with temporary_place(ScriptedCommands({command: done})) as place:
@@ -109,46 +109,50 @@ def result(room: Walled, command: str) -> tuple[bool, str]:
 
 @pytest.mark.parametrize("what", NEED)
 def test_a_program_that_needs_namespaces_works_or_the_result_names_the_setting(
-    room: Walled, what: str
+    confined: Walled, what: str
 ) -> None:
-    needs(NEED[what])
-    if os.geteuid() == 0 and (what == "a browser" or room.sandbox.config.user_namespaces):
+    skip_without(NEED[what])
+    if os.geteuid() == 0 and (
+        what == "a browser" or confined.sandbox.config.user_namespaces
+    ):
         pytest.skip("the kernel lets no root without capabilities map itself (optional)")
 
-    succeeded, text = result(room, NEED[what])
+    succeeded, text = run_command(confined, NEED[what])
 
-    works = room.sandbox.config.user_namespaces
+    works = confined.sandbox.config.user_namespaces
     assert (succeeded, NAMESPACES_REFUSED in text) == (works, not works), text
 
 
-def test_a_namespace_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
-    needs("unshare")
+def test_a_namespace_failure_in_a_pipe_names_the_setting(confined: Walled) -> None:
+    skip_without("unshare")
 
-    succeeded, text = result(room, "unshare -Um true 2>&1 | cat; true")
-    _, quiet = result(room, "echo 'unshare: Operation not permitted'")
+    succeeded, text = run_command(confined, "unshare -Um true 2>&1 | cat; true")
+    _, quiet = run_command(confined, "echo 'unshare: Operation not permitted'")
 
     assert succeeded
-    assert (NAMESPACES_REFUSED in text) != room.sandbox.config.user_namespaces
+    assert (NAMESPACES_REFUSED in text) != confined.sandbox.config.user_namespaces
     assert NAMESPACES_REFUSED not in quiet
 
 
 @pytest.mark.parametrize("what", FAIL_ANYWAY)
 def test_a_failure_without_namespaces_does_not_name_the_setting(
-    room: Walled, what: str
+    confined: Walled, what: str
 ) -> None:
-    needs(FAIL_ANYWAY[what])
+    skip_without(FAIL_ANYWAY[what])
 
-    succeeded, text = result(room, FAIL_ANYWAY[what])
+    succeeded, text = run_command(confined, FAIL_ANYWAY[what])
 
     assert (succeeded, NAMESPACES_REFUSED in text) == (False, False), text
 
 
 @pytest.mark.parametrize("what", WORK)
-def test_programs_of_developers_work_without_namespaces(room: Walled, what: str) -> None:
+def test_programs_of_developers_work_without_namespaces(
+    confined: Walled, what: str
+) -> None:
     command, words = WORK[what]
-    needs(command)
+    skip_without(command)
 
-    _, text = result(room, command)
+    _, text = run_command(confined, command)
 
     assert words in text
     assert NAMESPACES_REFUSED not in text

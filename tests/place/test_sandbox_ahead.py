@@ -36,19 +36,19 @@ class TimedOutput:
 def prepare_next(ws: Walled, *, writes: bool = False) -> None:
     """A command has run, and another like it may come."""
     ws.run("true", writes=writes)
-    wait(ws)
+    wait_for_next_command(ws)
 
 
-def wait(ws: Walled) -> None:
+def wait_for_next_command(ws: Walled) -> None:
     """Until the shell in the sandbox of a next command waits for it."""
-    while not waiting(ws):
+    while not waiting_shells(ws):
         time.sleep(0.001)
 
 
-def waiting(ws: Walled) -> list[str]:
+def waiting_shells(ws: Walled) -> list[str]:
     return [
         words
-        for words in ours(ws.root)
+        for words in own_command_lines(ws.root)
         if "read -r go" in words and words.startswith("/bin/bash")
     ]
 
@@ -61,7 +61,7 @@ def run_timed(ws: Walled, command: str, *, writes: bool = False) -> TimedOutput:
 @pytest.mark.parametrize("writes", [False, True])
 def test_the_next_command_runs_in_the_prepared_sandbox(ws: Walled, writes: bool) -> None:
     first = run_timed(ws, "echo one", writes=writes)
-    wait(ws)
+    wait_for_next_command(ws)
 
     result = run_timed(ws, "echo two; exit 3", writes=writes)
 
@@ -78,7 +78,7 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
         'socket.create_connection(s.getsockname()); print("connected")\''
     )
     first = run_timed(ws, connects)
-    wait(ws)
+    wait_for_next_command(ws)
 
     result = run_timed(ws, connects)
 
@@ -93,7 +93,7 @@ def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None
         await hiding.run("true", cwd=str(ws.root), seconds=9)
 
     anyio.run(main)
-    wait(ws)
+    wait_for_next_command(ws)
 
     assert run_timed(ws, "true").ahead
 
@@ -115,15 +115,15 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
     anyio.run(run_both)
 
     assert sorted(TimedOutput(item, ordered).ahead for item in result) == [False, True]
-    wait(ws)
-    assert len(waiting(ws)) == 1
+    wait_for_next_command(ws)
+    assert len(waiting_shells(ws)) == 1
 
 
 def test_the_next_sandbox_is_set_up_while_a_command_runs(ws: Walled) -> None:
     async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run_in, ws, "sleep 1000")
-            while not waiting(ws):  # the time limit of tests ends this
+            while not waiting_shells(ws):  # the time limit of tests ends this
                 await anyio.sleep(0.001)
             second = await ws.commands.run("echo two", cwd=str(ws.root), seconds=LONG)
             assert second.text == "two\n"
@@ -153,9 +153,9 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
                 )  # fmt: skip
 
             group.start_soon(go)
-            while not waiting(ws):  # the time limit of tests ends this
+            while not waiting_shells(ws):  # the time limit of tests ends this
                 await anyio.sleep(0.001)
-            a_renamed_folder(ws.root)
+            rename_folder(ws.root)
             (ws.root / "go").touch()
         ordered = time.monotonic_ns()
         return TimedOutput(
@@ -172,7 +172,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
 def test_a_sandbox_waits_for_each_kind_of_command(ws: Walled) -> None:
     prepare_next(ws, writes=False)
     ws.run("true", writes=True)
-    while len(waiting(ws)) < 2:  # the time limit of tests ends this
+    while len(waiting_shells(ws)) < 2:  # the time limit of tests ends this
         time.sleep(0.001)
 
     reading = run_timed(ws, "true", writes=False)
@@ -184,14 +184,14 @@ def test_a_sandbox_waits_for_each_kind_of_command(ws: Walled) -> None:
 def test_two_sandboxes_wait_if_commands_come_faster_than_they_are_set_up(
     ws: Walled,
 ) -> None:
-    while len(waiting(ws)) < 2:  # the time limit of tests ends this
+    while len(waiting_shells(ws)) < 2:  # the time limit of tests ends this
         ws.run("true", writes=False)
     time.sleep(0.1)  # then both are ready
     for _ in range(2):
         run_timed(ws, "true")
-        wait(ws)
+        wait_for_next_command(ws)
 
-    assert len(waiting(ws)) == 1
+    assert len(waiting_shells(ws)) == 1
 
 
 def test_the_oldest_sandbox_ends_if_too_many_wait(ws: Walled) -> None:
@@ -213,7 +213,7 @@ def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:
         return await ws.commands.run("sleep 9", cwd=str(ws.root), seconds=0.05)
 
     assert anyio.run(main).timed_out
-    assert ours(ws.root) == []
+    assert own_command_lines(ws.root) == []
 
 
 def test_a_writing_command_does_not_use_a_prepared_read_only_sandbox(ws: Walled) -> None:
@@ -228,7 +228,7 @@ def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
     ws: Walled,
 ) -> None:
     ws.run("true", network=True)
-    wait(ws)
+    wait_for_next_command(ws)
 
     result = run_timed(ws, "readlink /proc/self/ns/net", writes=True)
 
@@ -239,7 +239,7 @@ def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
 def test_a_prepared_sandbox_looks_like_a_fresh_one(ws: Walled) -> None:
     look = "env | sort | grep -v ^REFOLD_CALLS=; ls /proc/self/fd /; cat; echo $0 $# $-; cat /proc/mounts"
     one = run_timed(ws, look)
-    wait(ws)
+    wait_for_next_command(ws)
 
     other = run_timed(ws, look)
 
@@ -275,7 +275,7 @@ def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
 )
 def test_a_prepared_sandbox_runs_the_exact_command(ws: Walled, command: str) -> None:
     one = run_timed(ws, command)
-    wait(ws)
+    wait_for_next_command(ws)
 
     other = run_timed(ws, command)
 
@@ -307,23 +307,21 @@ def test_an_impossible_command_is_refused_as_in_a_fresh_sandbox(
     assert str(error.value) == str(without.value)
 
 
-def a_new_file_with_keys(root: Path) -> None:
+def add_key_file(root: Path) -> None:
     (root / "sub/.env").write_text("key")
 
 
-def another_file_with_keys(root: Path) -> None:
+def add_second_key_file(root: Path) -> None:
     (root / "new").write_text("key")
     (root / "new").replace(root / ".env")
 
 
-def a_renamed_folder(root: Path) -> None:
+def rename_folder(root: Path) -> None:
     (root / "sub").rename(root / "other")
     (root / "other/.env").write_text("key")
 
 
-@pytest.mark.parametrize(
-    "change", [a_new_file_with_keys, another_file_with_keys, a_renamed_folder]
-)
+@pytest.mark.parametrize("change", [add_key_file, add_second_key_file, rename_folder])
 def test_a_path_that_became_unreadable_is_hidden_from_the_next_command(
     ws: Walled, change: Callable[[Path], None]
 ) -> None:
@@ -401,7 +399,7 @@ def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
     result = run_timed(ws, "setsid sleep 1000 & echo out", writes=True)
 
     assert (result.ahead, result.text) == (True, "out\n")
-    assert not any("sleep\0001000" in words for words in ours(ws.root))
+    assert not any("sleep\0001000" in words for words in own_command_lines(ws.root))
 
 
 def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> None:
@@ -411,7 +409,7 @@ def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> No
         return await ws.commands.run("sleep 1000", cwd=str(ws.root), seconds=0.2)
 
     assert anyio.run(main).timed_out
-    assert ours(ws.root) == []
+    assert own_command_lines(ws.root) == []
 
 
 def test_closing_commands_ends_an_unused_prepared_sandbox(ws: Walled) -> None:
@@ -419,7 +417,7 @@ def test_closing_commands_ends_an_unused_prepared_sandbox(ws: Walled) -> None:
 
     ws.commands.close()
 
-    assert ours(ws.root) == []
+    assert own_command_lines(ws.root) == []
 
 
 @pytest.mark.parametrize("after", [0, 0.002, 0.005])
@@ -433,7 +431,7 @@ def test_closing_commands_ends_a_sandbox_under_preparation(
 
     ws.commands.close()
 
-    assert ours(ws.root) == []
+    assert own_command_lines(ws.root) == []
 
 
 def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) -> None:
@@ -445,7 +443,7 @@ def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) ->
     with pytest.raises(ToolFailed, match="no such directory"):
         anyio.run(main)
 
-    while ours(ws.root):  # the time limit of tests ends this
+    while own_command_lines(ws.root):  # the time limit of tests ends this
         time.sleep(0.001)
 
 
@@ -455,7 +453,7 @@ def test_closed_commands_prepare_no_sandbox(ws: Walled) -> None:
     ws.run("true", writes=False)
     ws.commands.with_hidden_paths(lambda: ()).close()
 
-    assert ours(ws.root) == []
+    assert own_command_lines(ws.root) == []
 
 
 def test_the_end_of_a_session_ends_its_prepared_sandbox(tmp_path: Path) -> None:
@@ -471,11 +469,13 @@ def test_the_end_of_a_session_ends_its_prepared_sandbox(tmp_path: Path) -> None:
         )
         async with agent.session() as session:
             assert (await session.run("Go.")).text == "Done."
-            while not ours(folder):  # until it is there, and it waits for a minute
+            while not own_command_lines(
+                folder
+            ):  # until it is there, and it waits for a minute
                 await anyio.sleep(0.01)
 
     anyio.run(main)
-    assert ours(folder) == []
+    assert own_command_lines(folder) == []
 
 
 def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
@@ -490,7 +490,7 @@ def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
     command = ahead.run(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
-    assert (command, ours(ws.root)) == (None, [])
+    assert (command, own_command_lines(ws.root)) == (None, [])
 
 
 def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
@@ -539,7 +539,7 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-def ours(root: Path) -> list[str]:
+def own_command_lines(root: Path) -> list[str]:
     """The command lines of what runs for commands in this workspace."""
     texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):

@@ -14,7 +14,7 @@ from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 
 @pytest.fixture
-def apart() -> Iterator[Walled]:
+def read_only_place() -> Iterator[Walled]:
     """A workspace in a folder that commands see, and cannot write."""
     needs_bubblewrap()
     if not socket_guard.is_permitted():
@@ -45,9 +45,9 @@ for path in sys.argv[1:]:
     "how", ["plain", "renamed", "linked", "elsewhere", "swapped", "symbolic"]
 )
 def test_a_command_reaches_no_socket_of_another_program(
-    apart: Walled, how: str, *, network: bool
+    read_only_place: Walled, how: str, *, network: bool
 ) -> None:
-    home = apart.root.parent
+    home = read_only_place.root.parent
     (home / "other").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(home / "plain"))
@@ -63,32 +63,34 @@ def test_a_command_reaches_no_socket_of_another_program(
                 (home / "plain").rename(home / "other/swapped")
                 (home / "plain").touch()
             case "symbolic":
-                (apart.root / "symbolic").symlink_to(home / "plain")
+                (read_only_place.root / "symbolic").symlink_to(home / "plain")
             case _:
                 pass
         place = {"elsewhere": "../other/elsewhere", "swapped": "../other/swapped"}.get(how)
         path = place or ("symbolic" if how == "symbolic" else f"../{how}")
 
-        result = apart.run(f"python3 ask.py {path} $PWD/{path}", network=network)
+        result = read_only_place.run(f"python3 ask.py {path} $PWD/{path}", network=network)
 
     assert "reached" not in result.text
     assert len(result.text.splitlines()) == 2
 
 
-def test_a_socket_created_while_a_command_runs_is_not_reached(apart: Walled) -> None:
-    late = apart.root.parent / "late"
+def test_a_socket_created_while_a_command_runs_is_not_reached(
+    read_only_place: Walled,
+) -> None:
+    late = read_only_place.root.parent / "late"
     with socket.socket(socket.AF_UNIX) as server:
 
         def open_late() -> None:
-            while not (apart.root / "began").exists():
+            while not (read_only_place.root / "began").exists():
                 pass
             server.bind(str(late))
             server.listen()
-            (apart.root / "made").touch()
+            (read_only_place.root / "made").touch()
 
         thread = threading.Thread(target=open_late)
         thread.start()
-        result = apart.run(
+        result = read_only_place.run(
             f"touch began; until [ -e made ]; do sleep 0.01; done; python3 ask.py {late}"
         )
         thread.join()
@@ -96,11 +98,13 @@ def test_a_socket_created_while_a_command_runs_is_not_reached(apart: Walled) -> 
     assert result.text == "Permission denied\n"
 
 
-def test_a_datagram_to_a_socket_of_another_program_is_not_sent(apart: Walled) -> None:
-    goal = str(apart.root.parent / "log")
+def test_a_datagram_to_a_socket_of_another_program_is_not_sent(
+    read_only_place: Walled,
+) -> None:
+    goal = str(read_only_place.root.parent / "log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(goal)
-        result = apart.run(
+        result = read_only_place.run(
             'python3 -c "import socket; '
             f"socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '{goal}')\""
         )
@@ -109,8 +113,10 @@ def test_a_datagram_to_a_socket_of_another_program_is_not_sent(apart: Walled) ->
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_a_command_reaches_sockets_that_it_created(apart: Walled, *, network: bool) -> None:
-    (apart.root / "own.py").write_text("""
+def test_a_command_reaches_sockets_that_it_created(
+    read_only_place: Walled, *, network: bool
+) -> None:
+    (read_only_place.root / "own.py").write_text("""
 import os, socket, subprocess, sys, threading
 for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
     os.makedirs("sub", exist_ok=True)
@@ -119,12 +125,14 @@ for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
     subprocess.run([sys.executable, "ask.py", path])
 """)
 
-    assert apart.run("python3 own.py", network=network).text == "reached mine\n" * 4
+    assert (
+        read_only_place.run("python3 own.py", network=network).text == "reached mine\n" * 4
+    )
 
 
-def test_a_blocked_connect_does_not_block_others(apart: Walled) -> None:
+def test_a_blocked_connect_does_not_block_others(read_only_place: Walled) -> None:
     """A listener that accepts no connection: its client waits, and others continue."""
-    (apart.root / "wait.py").write_text("""
+    (read_only_place.root / "wait.py").write_text("""
 import socket, threading
 full = socket.socket(socket.AF_UNIX); full.bind("full"); full.listen(0)
 def connect(path, kept=[]):
@@ -138,11 +146,11 @@ print("went on", flush=True)
 import os; os._exit(0)
 """)
 
-    assert apart.run("timeout 20 python3 wait.py").text == "went on\n"
+    assert read_only_place.run("timeout 20 python3 wait.py").text == "went on\n"
 
 
-def test_processes_of_a_command_can_communicate_by_sockets(apart: Walled) -> None:
-    (apart.root / "managed.py").write_text("""
+def test_processes_of_a_command_can_communicate_by_sockets(read_only_place: Walled) -> None:
+    (read_only_place.root / "managed.py").write_text("""
 import multiprocessing as m
 if __name__ == "__main__":
     m.set_start_method("forkserver")
@@ -154,36 +162,41 @@ if __name__ == "__main__":
     server = "import socket as s; a=s.create_server(('127.0.0.1',0));"
     server += "[s.create_connection(a.getsockname()) for _ in range(9)]; print('tcp')"
 
-    assert apart.run(f'python3 managed.py; python3 -c "{server}"').text == "True\ntcp\n"
+    assert (
+        read_only_place.run(f'python3 managed.py; python3 -c "{server}"').text
+        == "True\ntcp\n"
+    )
 
 
-def test_io_uring_is_unavailable_to_commands(apart: Walled) -> None:
+def test_io_uring_is_unavailable_to_commands(read_only_place: Walled) -> None:
     """`io_uring` connects without a system call that could be checked."""
     look = "import ctypes; l=ctypes.CDLL(None, use_errno=True); "
     look += "print(l.syscall(425, 4, ctypes.create_string_buffer(200)), ctypes.get_errno())"
 
-    assert apart.run(f'python3 -c "{look}"').text == "-1 38\n"
+    assert read_only_place.run(f'python3 -c "{look}"').text == "-1 38\n"
 
 
-def test_ended_commands_leave_no_descriptor_and_no_guard_thread(apart: Walled) -> None:
-    apart.run("true")
-    apart.commands.close()  # from here on no sandbox of a next command holds any
+def test_ended_commands_leave_no_descriptor_and_no_guard_thread(
+    read_only_place: Walled,
+) -> None:
+    read_only_place.run("true")
+    read_only_place.commands.close()  # from here on no sandbox of a next command holds any
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(10):
-        apart.run("python3 ask.py nowhere")
+        read_only_place.run("python3 ask.py nowhere")
 
     assert len(os.listdir("/proc/self/fd")) == before
     assert not [t for t in threading.enumerate() if t.name == "refold-socket-guard"]
 
 
 def test_a_32_bit_system_call_does_not_connect_a_socket(
-    apart: Walled,
+    read_only_place: Walled,
 ) -> None:
     """The call of 32 bits takes any descriptor, whichever call made it."""
     if os.uname().machine != "x86_64":
         pytest.skip("written in the words of another machine")
-    (apart.root / "old.py").write_text("""
+    (read_only_place.root / "old.py").write_text("""
 import ctypes, os, socket, sys
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
@@ -196,11 +209,15 @@ connect = ctypes.CFUNCTYPE(*[ctypes.c_int] * 4)(low)
 print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "refused")
 """)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(apart.root.parent / "first"))
+        server.bind(str(read_only_place.root.parent / "first"))
         server.listen()
-        (apart.root.parent / "first").rename(apart.root.parent / "plain")
+        (read_only_place.root.parent / "first").rename(
+            read_only_place.root.parent / "plain"
+        )
 
-        result = apart.run(f"python3 old.py {apart.root.parent / 'plain'}")
+        result = read_only_place.run(
+            f"python3 old.py {read_only_place.root.parent / 'plain'}"
+        )
 
     assert (
         "reached" not in result.text
@@ -216,15 +233,15 @@ print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "
     ],
 )
 def test_no_datagram_reaches_another_program_by_any_socket_type(
-    apart: Walled, made: str, *, refused: bool
+    read_only_place: Walled, made: str, *, refused: bool
 ) -> None:
-    goal = apart.root.parent / "log"
+    goal = read_only_place.root.parent / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(goal))
-        goal = goal.rename(apart.root.parent / "renamed")
+        goal = goal.rename(read_only_place.root.parent / "renamed")
         server.setblocking(False)
 
-        result = apart.run(
+        result = read_only_place.run(
             f"python3 -c \"import socket as s; a = s.{made}; a.sendto(b'x', '{goal}')\""
         )
 
@@ -235,10 +252,10 @@ def test_no_datagram_reaches_another_program_by_any_socket_type(
 
 @pytest.mark.parametrize("network", [False, True])
 def test_a_datagram_socketpair_preserves_message_boundaries(
-    apart: Walled, *, network: bool
+    read_only_place: Walled, *, network: bool
 ) -> None:
     """Container engines, and what starts other programs, begin with one."""
-    (apart.root / "pair.py").write_text(
+    (read_only_place.root / "pair.py").write_text(
         "import fcntl, os, socket as s\n"
         "a, b = s.socketpair(s.AF_UNIX, s.SOCK_DGRAM | s.SOCK_NONBLOCK)\n"
         "a.send(b'one'); a.send(b'two')\n"
@@ -246,27 +263,29 @@ def test_a_datagram_socketpair_preserves_message_boundaries(
         "os.set_inheritable(a.fileno(), True)\n"
     )
 
-    result = apart.run("python3 pair.py", network=network)
+    result = read_only_place.run("python3 pair.py", network=network)
 
     assert result.text == "b'one' b'two' False False\n"
 
 
-def test_keyring_calls_fail_as_on_a_kernel_without_keyrings(apart: Walled) -> None:
+def test_keyring_calls_fail_as_on_a_kernel_without_keyrings(
+    read_only_place: Walled,
+) -> None:
     """Container engines work without one, but not where it is forbidden."""
-    (apart.root / "keys.py").write_text(
+    (read_only_place.root / "keys.py").write_text(
         "import ctypes, errno, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         "number = {'x86_64': 250, 'aarch64': 219}[os.uname().machine]\n"
         "print(libc.syscall(number, 1, 0), errno.errorcode[ctypes.get_errno()])\n"
     )
 
-    assert apart.run("python3 keys.py").text == "-1 ENOSYS\n"
+    assert read_only_place.run("python3 keys.py").text == "-1 ENOSYS\n"
 
 
 def test_socketpair_with_an_unwritable_result_fails(
-    apart: Walled,
+    read_only_place: Walled,
 ) -> None:
-    (apart.root / "pair.py").write_text(
+    (read_only_place.root / "pair.py").write_text(
         "import ctypes, errno, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         "for where in (None, ctypes.c_void_p(1 << 63), ctypes.c_void_p(4096)):\n"
@@ -274,13 +293,13 @@ def test_socketpair_with_an_unwritable_result_fails(
         "print(libc.socketpair(1, 2, 7, bytes(8)) < 0, libc.socketpair(2, 2, 0, bytes(8)) < 0)\n"
     )
 
-    result = apart.run("python3 pair.py")
+    result = read_only_place.run("python3 pair.py")
 
     assert set(result.text.split()) <= {"-1", "EFAULT", "EIO", "True"}
 
 
 def test_a_forged_process_name_does_not_redirect_the_socket_guard(
-    apart: Walled,
+    read_only_place: Walled,
 ) -> None:
     """A name may hold the end of a line; then it could end connections of ours."""
     with (
@@ -288,13 +307,13 @@ def test_a_forged_process_name_does_not_redirect_the_socket_guard(
         socket.create_connection(server.getsockname()) as ours,
     ):
         text = f"{os.getpid()} {ours.fileno()}"
-        (apart.root / "named.py").write_text("""
+        (read_only_place.root / "named.py").write_text("""
 import ctypes, sys
 libc = ctypes.CDLL(None)
 libc.prctl(15, f"\\rTgid:\\t{sys.argv[1]}".encode(), 0, 0, 0)
 print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a connection
 """)
-        result = apart.run(f"python3 named.py {text}")
+        result = read_only_place.run(f"python3 named.py {text}")
 
         assert ours.send(b"still there") == 11
     assert result.text == "-1\n"
@@ -304,9 +323,9 @@ print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a co
     "asked", ["3, -1, 20", "3, 1 << 62, 20", "-1, 0, 0", "1 << 40, 0, 9"]
 )
 def test_an_invalid_system_call_fails_and_later_ones_work(
-    apart: Walled, asked: str
+    read_only_place: Walled, asked: str
 ) -> None:
-    (apart.root / "odd.py").write_text(f"""
+    (read_only_place.root / "odd.py").write_text(f"""
 import ctypes, socket
 made = socket.socket(socket.AF_UNIX)
 numbers = [ctypes.c_long(n) for n in (42, {asked})]
@@ -315,14 +334,14 @@ server = socket.socket(socket.AF_UNIX); server.bind("here"); server.listen()
 made.connect("here"); print("went on")
 """)
 
-    assert apart.run("timeout 9 python3 odd.py").text == "-1\nwent on\n"
+    assert read_only_place.run("timeout 9 python3 odd.py").text == "-1\nwent on\n"
 
 
 @pytest.mark.parametrize("how", ["renamed", "linked", "late"])
 def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
-    apart: Walled, how: str
+    read_only_place: Walled, how: str
 ) -> None:
-    plain, goal = apart.root / "plain", apart.root / how
+    plain, goal = read_only_place.root / "plain", read_only_place.root / how
     with socket.socket(socket.AF_UNIX) as server:
 
         def bind() -> None:
@@ -335,7 +354,7 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
             timer.start()
         else:
             bind()
-        result = apart.run(
+        result = read_only_place.run(
             f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}"
         )
 
@@ -344,13 +363,13 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_command_can_neither_add_nor_find_kernel_keys(
-    apart: Walled, *, writes: bool
+    read_only_place: Walled, *, writes: bool
 ) -> None:
     add, search = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
     look = f"import ctypes as c; l=c.CDLL(None); print(l.syscall({add}, b'user', b'refold-test',"
     look += f" b'x', 1, -4), l.syscall({search}, 10, -4, b'user', b'refold-test', 0))"
 
-    assert apart.run(f'python3 -c "{look}"', writes=writes).text == "-1 -1\n"
+    assert read_only_place.run(f'python3 -c "{look}"', writes=writes).text == "-1 -1\n"
 
 
 LISTENER = """
@@ -397,10 +416,10 @@ else:
     ],
 )  # fmt: skip
 def test_a_socket_of_another_network_namespace_is_not_reached(
-    apart: Walled, kind: str, goal: str
+    read_only_place: Walled, kind: str, goal: str
 ) -> None:
     """A container shares a directory of the workspace, and has a network of its own."""
-    ws = apart.root
+    ws = read_only_place.root
     (ws / "run").mkdir()
     (ws / "reach.py").write_text(REACH)
     type_ = kind if kind.startswith("SOCK") else "SOCK_STREAM"
@@ -414,7 +433,7 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
         if goal == "run/renamed":
             (ws / "run/db").rename(ws / "run/renamed")
 
-        text = apart.run(f"python3 reach.py {goal.format(ws=ws)} '{kind}'").text
+        text = read_only_place.run(f"python3 reach.py {goal.format(ws=ws)} '{kind}'").text
 
         other.kill()
         assert other.stdout.read() == ""
@@ -424,27 +443,35 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
 
 
 def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspace(
-    apart: Walled,
+    read_only_place: Walled,
 ) -> None:
     """That is what an allowed network is for: a database that runs in a container."""
     words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
-    words += [sys.executable, "-c", LISTENER, str(apart.root / "db"), "SOCK_STREAM"]
-    (apart.root / "reach.py").write_text(REACH)
+    words += [
+        sys.executable,
+        "-c",
+        LISTENER,
+        str(read_only_place.root / "db"),
+        "SOCK_STREAM",
+    ]
+    (read_only_place.root / "reach.py").write_text(REACH)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdout.readline() == "listens\n"
 
-        text = apart.run("python3 reach.py db plain", network=True).text
+        text = read_only_place.run("python3 reach.py db plain", network=True).text
 
         assert other.stdout.readline() == "reached\n"
     assert text == "reached\n"
 
 
-def test_a_socket_of_an_exited_command_refuses_connections(apart: Walled) -> None:
+def test_a_socket_of_an_exited_command_refuses_connections(read_only_place: Walled) -> None:
     """Programs that find one take its place."""
-    apart.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('old')\"")
+    read_only_place.run(
+        "python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('old')\""
+    )
 
-    assert apart.run("python3 ask.py old").text == "Connection refused\n"
+    assert read_only_place.run("python3 ask.py old").text == "Connection refused\n"
 
 
 FULL = """
@@ -485,16 +512,18 @@ print("went on", len(stuck), flush=True); os._exit(0)
 
 
 @pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int) -> None:
+def test_socket_guard_is_not_blocked_by_changed_flags(
+    read_only_place: Walled, rounds: int
+) -> None:
     """It may become a blocking one after the check, and no server accepts it."""
-    (apart.root / "clears.py").write_text(CLEARS)
+    (read_only_place.root / "clears.py").write_text(CLEARS)
     words = [sys.executable, "-c", FULL]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()
-        result = apart.run(f"python3 clears.py {port} {rounds}", network=True)
+        result = read_only_place.run(f"python3 clears.py {port} {rounds}", network=True)
         full.kill()
 
     assert result.text.startswith("went on")
@@ -514,10 +543,10 @@ def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int
     ],
 )
 def test_the_end_of_a_command_does_not_wait_for_a_pending_connection(
-    apart: Walled, line: str
+    read_only_place: Walled, line: str
 ) -> None:
     names = "import fcntl, os, signal, socket, threading, time"
-    (apart.root / "waits.py").write_text(
+    (read_only_place.root / "waits.py").write_text(
         f"{names}, sys\nport = int(sys.argv[1])\na = socket.socket()\n{line}\n"
     )
     words = [sys.executable, "-c", FULL]
@@ -526,8 +555,8 @@ def test_the_end_of_a_command_does_not_wait_for_a_pending_connection(
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()
-        result = apart.run(f"python3 waits.py {port}", network=True, seconds=1.5)
+        result = read_only_place.run(f"python3 waits.py {port}", network=True, seconds=1.5)
         full.kill()
 
     assert result.timed_out or result.code in (0, 142)
-    apart.commands.close()
+    read_only_place.commands.close()

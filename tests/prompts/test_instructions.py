@@ -29,14 +29,14 @@ def write_files(folder: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def answer_no(real: str) -> str:
+def refuse(real: str) -> str:
     return ""
 
 
 def read_instructions(project: Path, below: str = "") -> Instructions:
     directory = os.path.join(project, below) if below else str(project)
     home = str(project.parent / "home")
-    return read(project_instructions(directory, str(project)), home, answer_no)
+    return read(project_instructions(directory, str(project)), home, refuse)
 
 
 def texts(instructions: Instructions) -> list[tuple[str, str]]:
@@ -295,9 +295,9 @@ def test_line_breaks_in_instruction_paths_are_escaped(project: Path) -> None:
     write_files(project, **{"a\nb___AGENTS__md": "@x.md"})
 
     instructions = read_instructions(project)
-    inside = read(project_instructions(str(project / "a\nb"), str(project)), "/", answer_no)
+    inside = read(project_instructions(str(project / "a\nb"), str(project)), "/", refuse)
     outside = read(
-        [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", answer_no
+        [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", refuse
     )
 
     assert instructions == Instructions()

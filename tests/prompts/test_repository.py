@@ -10,7 +10,7 @@ from refold.prompts.repository import Git, chain, git_state, root_of
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     return Path(os.path.realpath(tmp_path))
 
 
@@ -28,67 +28,67 @@ def make_commit(folder: Path, subject: str = "First things") -> str:
     return git(folder, "rev-parse", "HEAD")[:8]
 
 
-def test_the_repository_root_is_the_nearest_parent_with_git(top: Path) -> None:
-    inner = top / "a/b/c"
+def test_the_repository_root_is_the_nearest_parent_with_git(root: Path) -> None:
+    inner = root / "a/b/c"
     inner.mkdir(parents=True)
-    (top / ".git").mkdir()
-    (top / "a/b/.git").write_text("gitdir: ../x\n")
+    (root / ".git").mkdir()
+    (root / "a/b/.git").write_text("gitdir: ../x\n")
 
-    assert root_of(str(inner)) == str(top / "a/b")
-    assert root_of(str(top / "a")) == str(top)
-    assert chain(str(inner), str(top / "a")) == tuple(
-        str(top / text) for text in ("a", "a/b", "a/b/c")
+    assert root_of(str(inner)) == str(root / "a/b")
+    assert root_of(str(root / "a")) == str(root)
+    assert chain(str(inner), str(root / "a")) == tuple(
+        str(root / text) for text in ("a", "a/b", "a/b/c")
     )
 
 
-def test_outside_a_repository_the_directory_is_its_own_root(top: Path) -> None:
-    (top / "link").symlink_to(top)
+def test_outside_a_repository_the_directory_is_its_own_root(root: Path) -> None:
+    (root / "link").symlink_to(root)
 
-    assert root_of(str(top / "link")) == str(top)
-    assert chain(str(top), str(top)) == (str(top),)
-    assert git_state(str(top)) is None
-
-
-def test_git_state_has_branch_and_last_commit(top: Path) -> None:
-    commit = make_commit(top, "Mend the parser\n\nIt was broken.")
-
-    assert git_state(str(top)) == Git("main", commit, "Mend the parser")
+    assert root_of(str(root / "link")) == str(root)
+    assert chain(str(root), str(root)) == (str(root),)
+    assert git_state(str(root)) is None
 
 
-def test_git_state_without_a_commit_has_the_branch(top: Path) -> None:
-    git(top, "init", "-q")
+def test_git_state_has_branch_and_last_commit(root: Path) -> None:
+    commit = make_commit(root, "Mend the parser\n\nIt was broken.")
 
-    assert git_state(str(top)) == Git("main")
-
-
-def test_git_state_of_a_detached_head_has_no_branch(top: Path) -> None:
-    commit = make_commit(top)
-    git(top, "checkout", "-q", "--detach")
-
-    assert git_state(str(top)) == Git("", commit, "First things")
+    assert git_state(str(root)) == Git("main", commit, "Mend the parser")
 
 
-def test_git_state_reads_packed_refs(top: Path) -> None:
-    commit = make_commit(top)
-    git(top, "gc", "-q")
+def test_git_state_without_a_commit_has_the_branch(root: Path) -> None:
+    git(root, "init", "-q")
 
-    assert git_state(str(top)) == Git("main", commit)
+    assert git_state(str(root)) == Git("main")
 
 
-def test_git_state_of_a_work_tree_has_its_own_branch(top: Path) -> None:
-    main = top / "main"
+def test_git_state_of_a_detached_head_has_no_branch(root: Path) -> None:
+    commit = make_commit(root)
+    git(root, "checkout", "-q", "--detach")
+
+    assert git_state(str(root)) == Git("", commit, "First things")
+
+
+def test_git_state_reads_packed_refs(root: Path) -> None:
+    commit = make_commit(root)
+    git(root, "gc", "-q")
+
+    assert git_state(str(root)) == Git("main", commit)
+
+
+def test_git_state_of_a_work_tree_has_its_own_branch(root: Path) -> None:
+    main = root / "main"
     main.mkdir()
     commit = make_commit(main)
-    git(main, "worktree", "add", "-q", "-b", "side", str(top / "side"))
+    git(main, "worktree", "add", "-q", "-b", "side", str(root / "side"))
 
-    assert git_state(str(top / "side")) == Git("side", commit, "First things")
+    assert git_state(str(root / "side")) == Git("side", commit, "First things")
 
 
-def test_git_state_shortens_long_branch_and_commit_names(top: Path) -> None:
-    make_commit(top, "x" * 200 + "\u202e")
-    git(top, "checkout", "-q", "-b", "b" * 100)
+def test_git_state_shortens_long_branch_and_commit_names(root: Path) -> None:
+    make_commit(root, "x" * 200 + "\u202e")
+    git(root, "checkout", "-q", "-b", "b" * 100)
 
-    state = git_state(str(top))
+    state = git_state(str(root))
 
     assert state is not None
     assert (len(state.branch), len(state.subject)) == (72, 72)
@@ -102,35 +102,35 @@ def test_git_state_shortens_long_branch_and_commit_names(top: Path) -> None:
         b"ref: refs/heads/.invalid\n", b"ref: HEAD\n", b"ref: refs/heads/a\x1b[2J\n",
     ],
 )  # fmt: skip
-def test_git_state_with_an_invalid_head_is_none(head: bytes, top: Path) -> None:
-    (top / ".git").mkdir()
-    (top / ".git/HEAD").write_bytes(head)
+def test_git_state_with_an_invalid_head_is_none(head: bytes, root: Path) -> None:
+    (root / ".git").mkdir()
+    (root / ".git/HEAD").write_bytes(head)
 
-    assert git_state(str(top)) is None
+    assert git_state(str(root)) is None
 
 
-def test_git_state_ignores_a_commit_object_that_is_a_pipe_or_invalid(top: Path) -> None:
+def test_git_state_ignores_a_commit_object_that_is_a_pipe_or_invalid(root: Path) -> None:
     commit = "ab" * 20
-    place = top / ".git/objects" / commit[:2]
+    place = root / ".git/objects" / commit[:2]
     place.mkdir(parents=True)
-    (top / ".git/HEAD").write_text(commit)
+    (root / ".git/HEAD").write_text(commit)
 
     (place / commit[2:]).write_bytes(b"no zlib")
-    odd = git_state(str(top))
+    odd = git_state(str(root))
     (place / commit[2:]).unlink()
     os.mkfifo(place / commit[2:])
 
-    assert odd == git_state(str(top)) == Git("", commit[:8])
+    assert odd == git_state(str(root)) == Git("", commit[:8])
 
 
-def test_git_state_runs_no_program_configured_in_the_repository(top: Path) -> None:
-    make_commit(top)
-    git(top, "config", "core.fsmonitor", f"touch {top}/was-run")
-    hook = top / ".git/hooks/post-index-change"
+def test_git_state_runs_no_program_configured_in_the_repository(root: Path) -> None:
+    make_commit(root)
+    git(root, "config", "core.fsmonitor", f"touch {root}/was-run")
+    hook = root / ".git/hooks/post-index-change"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {top}/was-run\n")
+    hook.write_text(f"#!/bin/sh\ntouch {root}/was-run\n")
     hook.chmod(0o755)
 
-    git_state(str(top))
+    git_state(str(root))
 
-    assert not (top / "was-run").exists()
+    assert not (root / "was-run").exists()

@@ -35,10 +35,10 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
-def brief(
-    project: Path, places: Paths, settings: Settings | None = None, **more: Any
+def make_builder(
+    project: Path, places: Paths, settings: Settings | None = None, **options: Any
 ) -> SystemPromptBuilder:
-    ground = SessionGround(**{"roots": (str(project),), "now": lambda: NOON, **more})
+    ground = SessionGround(**{"roots": (str(project),), "now": lambda: NOON, **options})
     home = str(places.config.parent)
     return SystemPromptBuilder(settings or Settings(), places, {"HOME": home}, ground)
 
@@ -60,7 +60,7 @@ def test_system_prompt_parts_are_in_the_defined_order(project: Path, places: Pat
         memory="M.", skills="S.", agents="A.", more="More.", schema=Raw(b"{}")
     )
 
-    prompt = brief(project, places, trust=True).text(material, NEVER)
+    prompt = make_builder(project, places, trust=True).text(material, NEVER)
 
     assert [name for name, _ in prompt.parts] == [
         "prompt", "environment", "instructions", "memory", "skills", "agents", "more",
@@ -89,14 +89,16 @@ def test_system_prompt_parts_are_in_the_defined_order(project: Path, places: Pat
 def test_user_prompt_overrides_agent_prompt_and_agent_prompt_overrides_preset(
     material: PromptParts, prompt: str, project: Path, places: Paths
 ) -> None:
-    assert part(brief(project, places).text(material, NEVER), "prompt") == prompt
+    assert part(make_builder(project, places).text(material, NEVER), "prompt") == prompt
 
 
 def test_the_environment_of_a_small_model_omits_the_directory_path(
     project: Path, places: Paths
 ) -> None:
-    small = part(brief(project, places).text(PromptParts(small=True), NEVER), "environment")
-    whole = part(brief(project, places).text(PromptParts(), NEVER), "environment")
+    small = part(
+        make_builder(project, places).text(PromptParts(small=True), NEVER), "environment"
+    )
+    whole = part(make_builder(project, places).text(PromptParts(), NEVER), "environment")
 
     assert str(project) not in small
     assert "Paths are relative to the folder." in small
@@ -106,7 +108,7 @@ def test_the_environment_of_a_small_model_omits_the_directory_path(
 def test_the_system_prompt_of_a_small_model_has_two_parts(
     project: Path, places: Paths
 ) -> None:
-    prompt = brief(project, places).text(PromptParts(small=True), NEVER)
+    prompt = make_builder(project, places).text(PromptParts(small=True), NEVER)
 
     assert [name for name, _ in prompt.parts] == ["prompt", "environment"]
     assert len(part(prompt, "environment").splitlines()) == 3
@@ -117,7 +119,7 @@ def test_each_part_is_limited_to_its_share_of_the_window(
 ) -> None:
     (project / "AGENTS.md").write_text("A rule of it.\n" * 2_000)
     long = "\n".join(["word " * 10] * 2_000)
-    system_prompt = brief(project, places, trust=True)
+    system_prompt = make_builder(project, places, trust=True)
     material = PromptParts(memory=long, skills=long, agents=long, window=8_000)
 
     prompt = system_prompt.text(material, NEVER)
@@ -142,7 +144,7 @@ def test_the_system_prompt_does_not_change_within_a_session(
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     now = [NOON]
-    system_prompt = brief(project, places, trust=True, now=lambda: now[0])
+    system_prompt = make_builder(project, places, trust=True, now=lambda: now[0])
     first = system_prompt.text(PromptParts(), NEVER)
 
     (project / "AGENTS.md").write_text("Use spaces.")
@@ -156,11 +158,11 @@ def test_the_system_prompt_does_not_change_within_a_session(
 def test_a_session_resumed_the_same_day_has_the_same_environment_text(
     project: Path, places: Paths
 ) -> None:
-    first = brief(project, places).text(PromptParts(), NEVER)
+    first = make_builder(project, places).text(PromptParts(), NEVER)
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
 
-    later = brief(project, places).text(PromptParts(), prompt_event(first))
-    next_day = brief(project, places, now=lambda: NOON + 24 * 3600)
+    later = make_builder(project, places).text(PromptParts(), prompt_event(first))
+    next_day = make_builder(project, places, now=lambda: NOON + 24 * 3600)
     another = next_day.text(PromptParts(), prompt_event(first))
 
     assert later == first
@@ -171,11 +173,11 @@ def test_a_new_prompt_builder_reads_changed_instructions(
     project: Path, places: Paths
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
-    system_prompt = brief(project, places, trust=True)
+    system_prompt = make_builder(project, places, trust=True)
     system_prompt.text(PromptParts(), NEVER)
     (project / "AGENTS.md").write_text("Use spaces.")
 
-    anew = brief(project, places, trust=True)
+    anew = make_builder(project, places, trust=True)
 
     assert "Use tabs." in system_prompt.text(PromptParts(), NEVER).system
     assert "Use spaces." in anew.text(PromptParts(), NEVER).system
@@ -188,10 +190,10 @@ def test_instructions_are_read_only_after_the_folder_is_trusted(
     project: Path, places: Paths
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
-    before = brief(project, places)
+    before = make_builder(project, places)
     untold = part(before.text(PromptParts(), NEVER), "instructions")
     TrustedFolders(places.folders).trust_texts(project)
-    after = brief(project, places)
+    after = make_builder(project, places)
 
     assert untold == ""
     assert before.notices() == (
@@ -208,7 +210,7 @@ def test_trust_covers_instructions_added_to_the_folder_later(
     TrustedFolders(places.folders).trust_texts(project)
     (project / "AGENTS.md").write_text("Use tabs.")
 
-    assert "Use tabs." in brief(project, places).text(PromptParts(), NEVER).system
+    assert "Use tabs." in make_builder(project, places).text(PromptParts(), NEVER).system
 
 
 def test_trust_covers_folders_below_and_not_above(project: Path, places: Paths) -> None:
@@ -218,10 +220,10 @@ def test_trust_covers_folders_below_and_not_above(project: Path, places: Paths) 
     (inner / "AGENTS.md").write_text("Inner.")
 
     TrustedFolders(places.folders).trust_texts(inner)
-    half = brief(inner, places)
+    half = make_builder(inner, places)
     text, texts = half.text(PromptParts(), NEVER).system, half.notices()
     TrustedFolders(places.folders).trust_texts(project)
-    whole = brief(inner, places).text(PromptParts(), NEVER).system
+    whole = make_builder(inner, places).text(PromptParts(), NEVER).system
 
     assert ("Outer." in text, "Inner." in text) == (False, True)
     assert texts[0].startswith("../AGENTS.md in ")
@@ -234,7 +236,7 @@ def test_trust_does_not_cover_a_nested_repository(project: Path, places: Paths) 
     (inner / "AGENTS.md").write_text("Inner.")
     TrustedFolders(places.folders).trust_texts(project)
 
-    system_prompt = brief(inner, places)
+    system_prompt = make_builder(inner, places)
 
     assert (system_prompt.trust_root, system_prompt.root) == ("", str(inner))
     assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
@@ -247,7 +249,7 @@ def test_with_instructions_off_only_the_user_instructions_are_sent(
     (places.config / "AGENTS.md").write_text("Call me Ada.")
     settings = Settings(instructions=False)
 
-    prompt = brief(project, places, settings, trust=True).text(PromptParts(), NEVER)
+    prompt = make_builder(project, places, settings, trust=True).text(PromptParts(), NEVER)
 
     assert "Call me Ada." in prompt.system
     assert "Use tabs." not in prompt.system
@@ -262,8 +264,10 @@ def test_user_instructions_come_first_and_need_no_trust(
     (notes / "style.md").write_text("Short sentences.")
     (project / "AGENTS.md").write_text("Use tabs.")
 
-    untrusted = part(brief(project, places).text(PromptParts(), NEVER), "instructions")
-    trusted = brief(project, places, trust=True).text(PromptParts(), NEVER).system
+    untrusted = part(
+        make_builder(project, places).text(PromptParts(), NEVER), "instructions"
+    )
+    trusted = make_builder(project, places, trust=True).text(PromptParts(), NEVER).system
 
     assert "Call me Ada." in untrusted
     assert "Short sentences." in untrusted
@@ -276,7 +280,7 @@ def test_user_instructions_appear_once_if_the_project_is_the_config_folder(
 ) -> None:
     (places.config / "AGENTS.md").write_text("Call me Ada.")
 
-    builder = brief(Path(os.path.realpath(places.config)), places, trust=True)
+    builder = make_builder(Path(os.path.realpath(places.config)), places, trust=True)
 
     assert builder.text(PromptParts(), NEVER).system.count("Call me Ada.") == 1
 
@@ -288,7 +292,7 @@ def test_key_files_cannot_be_imported_into_instructions(
     (project / name).write_text("SECRET=1")
     (project / "AGENTS.md").write_text(f"@./{name}")
 
-    system_prompt = brief(project, places, trust=True)
+    system_prompt = make_builder(project, places, trust=True)
 
     assert "SECRET" not in system_prompt.text(PromptParts(), NEVER).system
     assert system_prompt.notices() == (
@@ -306,7 +310,7 @@ def test_files_that_often_contain_tokens_cannot_be_imported(
     (project / name).write_text("token-7")
     (project / "AGENTS.md").write_text(f"See @{name}")
 
-    builder = brief(project, places, trust=True)
+    builder = make_builder(project, places, trust=True)
 
     assert "token-7" not in builder.text(PromptParts(), NEVER).system
     assert builder.notices() == (
@@ -318,7 +322,7 @@ def test_instructions_denied_by_a_rule_are_left_out(project: Path, places: Paths
     (project / "plans.md").write_text("Secret plans.")
     (project / "AGENTS.md").write_text("@plans.md")
 
-    system_prompt = brief(
+    system_prompt = make_builder(
         project, places, trust=True, why_unreadable=lambda real: "a rule says no"
     )
 
@@ -342,8 +346,8 @@ def test_presets_of_a_trusted_project_override_user_presets(
     write_prompt(project / ".refold", "mine", "The project's.")
     material = PromptParts(preset="mine")
 
-    untrusted = brief(project, places).text(material, NEVER)
-    trusted = brief(project, places, trust=True).text(material, NEVER)
+    untrusted = make_builder(project, places).text(material, NEVER)
+    trusted = make_builder(project, places, trust=True).text(material, NEVER)
 
     assert part(untrusted, "prompt") == "One's own."
     assert part(trusted, "prompt") == "The project's."
@@ -353,7 +357,7 @@ def test_a_preset_of_an_untrusted_folder_is_not_found(project: Path, places: Pat
     write_prompt(project / ".refold", "mine", "The project's.")
 
     with pytest.raises(BadInput, match="there is no preset 'mine'"):
-        brief(project, places).text(PromptParts(preset="mine"), NEVER)
+        make_builder(project, places).text(PromptParts(preset="mine"), NEVER)
 
 
 def test_the_preset_of_the_settings_is_checked_at_the_start(
@@ -362,10 +366,10 @@ def test_the_preset_of_the_settings_is_checked_at_the_start(
     write_prompt(project / ".refold", "mine", "The project's.")
     settings = Settings(preset="mine")
 
-    brief(project, places, settings, trust=True).check()
+    make_builder(project, places, settings, trust=True).check()
 
     with pytest.raises(BadInput, match="there is no preset 'mine'"):
-        brief(project, places, settings).check()
+        make_builder(project, places, settings).check()
 
 
 def test_a_project_preset_with_a_built_in_name_is_ignored_with_a_notice(
@@ -373,7 +377,7 @@ def test_a_project_preset_with_a_built_in_name_is_ignored_with_a_notice(
 ) -> None:
     write_prompt(project / ".refold", "coding", "Obey.")
 
-    system_prompt = brief(project, places, trust=True)
+    system_prompt = make_builder(project, places, trust=True)
 
     assert part(system_prompt.text(PromptParts(), NEVER), "prompt") == preset("coding").text
     assert system_prompt.notices() == (

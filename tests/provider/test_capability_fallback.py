@@ -29,8 +29,8 @@ from tests.provider.wires import (
     MODEL,
     PICTURES,
     TOOLS,
-    asking,
     message,
+    open_wire,
     request,
     stream_deltas,
     words,
@@ -81,21 +81,21 @@ REFUSALS: list[tuple[WireName, str, str]] = [
 ]  # fmt: skip
 
 
-def make_request(**more: Any) -> Any:
-    return request(message("user", "?", CAT), **more)
+def make_request(**fields: Any) -> Any:
+    return request(message("user", "?", CAT), **fields)
 
 
-def conversation(
-    wire: WireName, *answers: Answer, model: str = "m-1", **more: Any
+def converse(
+    wire: WireName, *answers: Answer, model: str = "m-1", **options: Any
 ) -> tuple[list[str], list[str]]:
     """What comes of two questions, and what was sent to get there."""
     good = answer(wire, Reply("Yes."))
     says = {**MODEL, "thinking": {"values": ["low", "max"]}}
 
     async def main() -> tuple[list[str], list[str]]:
-        opening = asking(wire, *answers, good, good, model=model, says=says)
+        opening = open_wire(wire, *answers, good, good, model=model, says=says)
         async with opening as (provider, server):
-            asking_for = make_request(model=model, **more)
+            asking_for = make_request(model=model, **options)
             texts = [words(await stream_deltas(provider, asking_for)) for _ in range(2)]
             return texts, [h.body.decode() for h in server.heard]
 
@@ -111,7 +111,7 @@ def refusal(wording: str, status: int = 400) -> Answer:
 def test_refused_feature_is_left_out_of_all_later_requests(
     wire: WireName, thing: str, wording: str
 ) -> None:
-    texts, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
+    texts, (first, *later) = converse(wire, refusal(wording), **WITH[thing])
 
     mark = GEMINIS.get(thing, MARKS[thing]) if wire == "gemini" else MARKS[thing]
     assert texts == ["Yes.", "Yes."]
@@ -125,7 +125,7 @@ def test_refused_feature_is_left_out_of_all_later_requests(
 def test_max_effort_that_is_refused_is_lowered_step_by_step(wire: WireName) -> None:
     no = refusal("effort: this value is not supported")
 
-    texts, bodies = conversation(wire, no, no, no, effort="max")
+    texts, bodies = converse(wire, no, no, no, effort="max")
 
     asked_for = [
         next((level for level in ("xhigh", "max", "high") if f'"{level}"' in body), "")
@@ -139,7 +139,7 @@ def test_claude_without_adaptive_thinking_gets_a_budget_then_no_thinking() -> No
     adaptive = refusal("adaptive thinking is not supported on this model")
     thinking = refusal("'m-1' does not support thinking")
 
-    texts, bodies = conversation("anthropic", adaptive, thinking, effort="high")
+    texts, bodies = converse("anthropic", adaptive, thinking, effort="high")
 
     values = [msgspec.json.decode(body).get("thinking", {}).get("type") for body in bodies]
     assert texts == ["Yes.", "Yes."]
@@ -149,7 +149,7 @@ def test_claude_without_adaptive_thinking_gets_a_budget_then_no_thinking() -> No
 def test_claude_with_a_lower_output_limit_gets_smaller_max_tokens() -> None:
     no = refusal("max_tokens: 64000 > 32768, which is the maximum allowed for this model")
 
-    _, bodies = conversation("anthropic", no, effort="high")
+    _, bodies = converse("anthropic", no, effort="high")
 
     assert [msgspec.json.decode(b)["max_tokens"] for b in bodies] == [
         64_000,
@@ -163,7 +163,7 @@ def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
     good = answer("openai-chat", Reply("Yes."))
 
     async def main() -> list[dict[str, Any]]:
-        async with asking("openai-chat", no, good, good, good) as (provider, server):
+        async with open_wire("openai-chat", no, good, good, good) as (provider, server):
             for effort in ("low", "high", "low"):
                 await stream_deltas(provider, make_request(effort=effort))
             return [msgspec.json.decode(h.body) for h in server.heard]
@@ -183,7 +183,7 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
     )
 
     async def main() -> list[Any]:
-        async with asking("gemini", no, good) as (provider, server):
+        async with open_wire("gemini", no, good) as (provider, server):
             await stream_deltas(provider, talk)
             return [msgspec.json.decode(h.body)["contents"][2] for h in server.heard]
 
@@ -196,7 +196,7 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
 def test_server_error_500_about_an_image_is_retried_without_images(wire: WireName) -> None:
     broken = refusal("image input is not supported - you may need the mmproj", 500)
 
-    texts, bodies = conversation(wire, broken, pictures=PICTURES)
+    texts, bodies = converse(wire, broken, pictures=PICTURES)
 
     assert texts == ["Yes.", "Yes."]
     assert [DATA in body for body in bodies] == [True, False, False]
@@ -206,13 +206,13 @@ def test_rate_limit_that_mentions_images_does_not_remove_them() -> None:
     busy = refusal("Rate limit reached on images per minute", 429)
 
     with pytest.raises(Overloaded, match="images per minute"):
-        conversation("openai-chat", busy, pictures=PICTURES)
+        converse("openai-chat", busy, pictures=PICTURES)
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat", "gemini", "ollama"])  # fmt: skip
 def test_refusal_about_features_that_were_not_sent_is_raised(wire: WireName) -> None:
     with pytest.raises(Refused, match="image and effort and schema"):
-        conversation(wire, refusal("no image and effort and schema of yours"))
+        converse(wire, refusal("no image and effort and schema of yours"))
 
 
 def test_refusal_inside_a_stream_is_recognized() -> None:
@@ -221,7 +221,7 @@ def test_refusal_inside_a_stream_is_recognized() -> None:
     }
     late = Answer(sse(error), headers=SSE)
 
-    texts, bodies = conversation("openai-chat", late, pictures=PICTURES)
+    texts, bodies = converse("openai-chat", late, pictures=PICTURES)
 
     assert (texts, len(bodies)) == (["Yes.", "Yes."], 3)
 
@@ -231,7 +231,7 @@ def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
     good = answer("anthropic", Reply("Yes."))
 
     async def main() -> list[bool]:
-        async with asking("anthropic", no, good, good) as (provider, server):
+        async with open_wire("anthropic", no, good, good) as (provider, server):
             for model in ("m-1", "m-2"):
                 await stream_deltas(provider, make_request(pictures=PICTURES, model=model))
             return [DATA in h.body.decode() for h in server.heard]
@@ -271,7 +271,7 @@ def test_capability_fallback_works_while_requests_are_traced() -> None:
     traced = make_request(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
 
     async def main() -> tuple[list[Any], list[bytes]]:
-        async with asking("anthropic", no, good) as (provider, server):
+        async with open_wire("anthropic", no, good) as (provider, server):
             return await stream_deltas(provider, traced), [h.body for h in server.heard]
 
     result, bodies = anyio.run(main)
@@ -303,7 +303,7 @@ def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
     talks = (ROW, (*ROW, message("assistant", SIGNED, "Yes."), message("user", "And?")))
 
     async def main() -> list[dict[str, Any]]:
-        opening = asking("anthropic", refusal(wording), good, good)
+        opening = open_wire("anthropic", refusal(wording), good, good)
         async with opening as (provider, server):
             for talk in talks:
                 await stream_deltas(provider, request(*talk, effort="high", model=model))
@@ -376,7 +376,7 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
     result = request(*CALLED, max_output=100)
 
     async def main() -> list[str]:
-        opening = asking("openai-chat", refusal(wording), good, good, spec=find("vllm"))
+        opening = open_wire("openai-chat", refusal(wording), good, good, spec=find("vllm"))
         async with opening as (provider, server):
             assert [words(await stream_deltas(provider, result)) for _ in range(2)] == [
                 "Yes."

@@ -72,7 +72,7 @@ class Fixed:
             yield item
 
 
-def recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recording:
+def open_recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recording:
     return Recording(inner, CassetteWriter(file, mask))
 
 
@@ -119,7 +119,7 @@ EVERYTHING: list[Delta | ProviderError] = [
 
 
 def test_replay_gives_back_every_part_of_a_recorded_answer(file: Path) -> None:
-    read_deltas(recording(Fixed(EVERYTHING), file), ASK)
+    read_deltas(open_recording(Fixed(EVERYTHING), file), ASK)
 
     assert read_deltas(Replaying(file), ASK) == [
         Retrying(1.5, "busy"),
@@ -133,7 +133,7 @@ def test_replay_gives_back_every_part_of_a_recorded_answer(file: Path) -> None:
 
 
 def test_recording_passes_the_answer_through_unchanged(file: Path) -> None:
-    assert read_deltas(recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
+    assert read_deltas(open_recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
     error: ProviderError, file: Path
 ) -> None:
     told_first: list[Delta | ProviderError] = [TextDelta("Ye"), error]
-    ask(recording(Fixed(told_first), file), ASK)
+    ask(open_recording(Fixed(told_first), file), ASK)
 
     async def main() -> tuple[list[Delta], BaseException | None]:
         result, raised = list[Delta](), None
@@ -169,11 +169,11 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
 
 
 def test_cassette_is_readable_by_its_owner_only_and_never_overwritten(file: Path) -> None:
-    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(open_recording(ScriptedProvider("Yes."), file), ASK)
     before = file.read_bytes()
 
     with pytest.raises(BadInput, match="exists already: name a new file"):
-        recording(ScriptedProvider("No."), file)
+        open_recording(ScriptedProvider("No."), file)
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_bytes() == before
@@ -181,7 +181,7 @@ def test_cassette_is_readable_by_its_owner_only_and_never_overwritten(file: Path
 
 def test_cassette_that_cannot_be_created_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot be made: .*No such file or directory"):
-        recording(ScriptedProvider("Yes."), tmp_path / "nowhere" / "calls.jsonl")
+        open_recording(ScriptedProvider("Yes."), tmp_path / "nowhere" / "calls.jsonl")
 
 
 def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
@@ -189,7 +189,7 @@ def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
     talk = [*first.messages, *LONGER.messages[1:]]
     longer = replace(first, messages=type(first.messages)(talk), effort="max")
 
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), first, longer)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), first, longer)
 
     _, _, _, data, _ = lines(file)
     assert data == {
@@ -206,7 +206,7 @@ def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
 
 def test_cassette_grows_linearly_with_the_conversation(file: Path) -> None:
     talk, sizes = list[Message](), list[int]()
-    provider = recording(ScriptedProvider(*["Yes."] * 40), file)
+    provider = open_recording(ScriptedProvider(*["Yes."] * 40), file)
     for n in range(40):
         talk.append(message("user", f"{n:03}" * 50))
         read_deltas(provider, request(*talk, system="Be brief. " * 50))
@@ -219,7 +219,7 @@ def test_cassette_grows_linearly_with_the_conversation(file: Path) -> None:
 def test_interleaved_calls_of_two_sessions_are_recorded_separately(file: Path) -> None:
     one, other = (request(message("user", w), session=w) for w in ("one", "other"))
     longer = replace(one, messages=LONGER.messages)
-    provider = recording(ScriptedProvider("a", "b", "c", "d"), file)
+    provider = open_recording(ScriptedProvider("a", "b", "c", "d"), file)
 
     read_deltas(provider, one, other, replace(one), replace(other))
 
@@ -239,7 +239,7 @@ def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
         ResponseBytes(b"secret"),
         Done(),
     ]
-    deltas = read_deltas(recording(Fixed(answers), file), replace(ASK, trace=True))
+    deltas = read_deltas(open_recording(Fixed(answers), file), replace(ASK, trace=True))
 
     assert deltas == answers
     assert b"secret" not in file.read_bytes()
@@ -248,7 +248,7 @@ def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
 
 def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> None:
     before, after = (replace(ASK, pictures={"abc": data}) for data in (b"1", b"2"))
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), before, after)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), before, after)
 
     assert words(read_deltas(Replaying(file), before, after)) == "So."
     with pytest.raises(Refused, match=r"call 2: pictures\.abc"):
@@ -257,7 +257,7 @@ def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> 
 
 def test_images_are_recorded_by_their_digest(file: Path) -> None:
     result = replace(ASK, pictures={"abc": b"the bytes"})
-    read_deltas(recording(ScriptedProvider("Yes."), file), result)
+    read_deltas(open_recording(ScriptedProvider("Yes."), file), result)
 
     assert b"the bytes" not in file.read_bytes()
     assert words(read_deltas(Replaying(file), result)) == "Yes."
@@ -286,7 +286,7 @@ def test_images_are_recorded_by_their_digest(file: Path) -> None:
 def test_mismatched_request_names_the_first_difference(
     other: Request, difference: str, file: Path
 ) -> None:
-    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(open_recording(ScriptedProvider("Yes."), file), ASK)
     replaying = Replaying(file)
 
     with pytest.raises(Refused) as caught:
@@ -299,7 +299,7 @@ def test_mismatched_request_names_the_first_difference(
 def test_long_values_in_a_mismatch_are_cut_to_where_they_differ(file: Path) -> None:
     start, end = "x" * 500, "z" * 500
     read_deltas(
-        recording(ScriptedProvider("Yes."), file),
+        open_recording(ScriptedProvider("Yes."), file),
         request(message("user", f"{start}A{end}")),
     )
 
@@ -311,7 +311,7 @@ def test_long_values_in_a_mismatch_are_cut_to_where_they_differ(file: Path) -> N
 
 
 def test_mismatch_in_a_later_call_is_reported_with_its_number(file: Path) -> None:
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     replaying = Replaying(file)
     read_deltas(replaying, ASK)
 
@@ -323,7 +323,7 @@ def test_mismatch_in_a_later_call_is_reported_with_its_number(file: Path) -> Non
 
 
 def test_more_calls_than_were_recorded_are_refused(file: Path) -> None:
-    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(open_recording(ScriptedProvider("Yes."), file), ASK)
     replaying = Replaying(file)
     read_deltas(replaying, ASK)
 
@@ -332,7 +332,7 @@ def test_more_calls_than_were_recorded_are_refused(file: Path) -> None:
 
 
 def test_calls_out_of_order_are_refused(file: Path) -> None:
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
 
     with pytest.raises(Refused, match=r"call 1: messages\[1\]"):
         read_deltas(Replaying(file), LONGER)
@@ -342,7 +342,7 @@ def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
     one, two, later = (request(message("user", w)) for w in ("one", "two", "later"))
 
     async def record() -> None:
-        provider = recording(ScriptedProvider("1", "2", "3"), file)
+        provider = open_recording(ScriptedProvider("1", "2", "3"), file)
         async with anyio.create_task_group() as group:
             group.start_soon(stream_deltas, provider, one)
             group.start_soon(stream_deltas, provider, two)
@@ -358,7 +358,7 @@ def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
 
 def test_ignored_fields_may_differ_and_other_fields_may_not(file: Path) -> None:
     read_deltas(
-        recording(ScriptedProvider("Yes."), file),
+        open_recording(ScriptedProvider("Yes."), file),
         replace(ASK, system="Monday", session="1"),
     )
     ignoring = frozenset({"system", "session"})
@@ -374,7 +374,7 @@ def test_ignored_fields_may_differ_and_other_fields_may_not(file: Path) -> None:
 def test_call_cut_off_in_the_cassette_is_refused_and_earlier_calls_replay(
     file: Path,
 ) -> None:
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     *whole, data = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(whole) + data[:20])
     replaying = Replaying(file)
@@ -387,7 +387,7 @@ def test_call_cut_off_in_the_cassette_is_refused_and_earlier_calls_replay(
 def test_cassette_cut_at_any_byte_replays_the_complete_answers_before_the_cut(
     file: Path,
 ) -> None:
-    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     whole = file.read_bytes()
     head = whole.index(b"\n") + 1
 
@@ -402,7 +402,7 @@ def test_cassette_cut_at_any_byte_replays_the_complete_answers_before_the_cut(
 
 def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path) -> None:
     async def stop() -> None:
-        provider = recording(ScriptedProvider("Yes indeed."), file)
+        provider = open_recording(ScriptedProvider("Yes indeed."), file)
         async with aclosing(provider.stream(ASK)) as deltas:
             async for _ in deltas:
                 break
@@ -422,7 +422,7 @@ def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path
 
 def test_reader_that_stops_after_done_does_not_mark_the_call_as_stopped(file: Path) -> None:
     async def main() -> None:
-        async with aclosing(recording(Fixed([Done()]), file).stream(ASK)) as deltas:
+        async with aclosing(open_recording(Fixed([Done()]), file).stream(ASK)) as deltas:
             async for _ in deltas:
                 break
 
@@ -441,17 +441,17 @@ class Closing(ScriptedProvider):
 def test_recording_closes_its_provider(file: Path) -> None:
     inner = Closing("Yes.")
 
-    anyio.run(recording(inner, file).aclose)
+    anyio.run(open_recording(inner, file).aclose)
 
     assert inner.closed
-    anyio.run(recording(ScriptedProvider("Yes."), file.with_name("x")).aclose)
+    anyio.run(open_recording(ScriptedProvider("Yes."), file.with_name("x")).aclose)
 
 
 def test_cancelled_call_is_recorded_as_stopped(file: Path) -> None:
     async def stop() -> None:
         with anyio.move_on_after(0.02):
             await stream_deltas(
-                recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK
+                open_recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK
             )
 
     anyio.run(stop)
@@ -462,7 +462,7 @@ def test_cancelled_call_is_recorded_as_stopped(file: Path) -> None:
 
 
 def test_answer_that_ended_without_done_replays_without_done(file: Path) -> None:
-    read_deltas(recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
+    read_deltas(open_recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
 
     assert read_deltas(Replaying(file), ASK) == [TextDelta("Ye")]
 
@@ -509,7 +509,7 @@ def test_missing_cassette_is_named_in_the_error(file: Path) -> None:
 
 
 def test_deleted_cassette_is_an_error_and_is_not_recreated(file: Path) -> None:
-    provider = recording(ScriptedProvider("Yes."), file)
+    provider = open_recording(ScriptedProvider("Yes."), file)
     os.unlink(file)
 
     with pytest.raises(Refused, match="cannot be written"):
@@ -517,7 +517,7 @@ def test_deleted_cassette_is_an_error_and_is_not_recreated(file: Path) -> None:
     assert not file.exists()
 
 
-def fills_up(file: Path) -> None:
+def fill_disk(file: Path) -> None:
     """Later writes to `file` fail with a full disk."""
     os.unlink(file)
     file.symlink_to("/dev/full")
@@ -529,7 +529,7 @@ full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/f
 async def leave_early(provider: Provider, file: Path) -> str:
     async with aclosing(provider.stream(ASK)) as deltas:
         async for _ in deltas:
-            fills_up(file)
+            fill_disk(file)
             break
     return "left"
 
@@ -538,7 +538,7 @@ async def cancel(provider: Provider, file: Path) -> str:
     with anyio.CancelScope() as scope:
         async with aclosing(provider.stream(ASK)) as deltas:
             async for _ in deltas:
-                fills_up(file)
+                fill_disk(file)
                 scope.cancel()
     return "cancelled" if scope.cancelled_caught else "went on"
 
@@ -547,7 +547,7 @@ async def fail(provider: Provider, file: Path) -> str:
     try:
         async with aclosing(provider.stream(ASK)) as deltas:
             async for _ in deltas:
-                fills_up(file)
+                fill_disk(file)
     except Overloaded as error:
         return str(error)
     return "went on"
@@ -561,7 +561,7 @@ def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
     end: Callable[[Provider, Path], Awaitable[str]], what: str, file: Path
 ) -> None:
     inner = Fixed([TextDelta("Ye"), TextDelta("s"), Overloaded("busy")], [Done()])
-    provider = recording(inner, file)
+    provider = open_recording(inner, file)
 
     async def main() -> str:
         ended = await end(provider, file)
@@ -575,9 +575,9 @@ def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
 @full_disk
 def test_full_disk_during_a_successful_call_is_reported_at_once(file: Path) -> None:
     async def main() -> None:
-        async for _ in recording(ScriptedProvider("Yes."), file).stream(ASK):
+        async for _ in open_recording(ScriptedProvider("Yes."), file).stream(ASK):
             if not file.is_symlink():
-                fills_up(file)
+                fill_disk(file)
 
     with pytest.raises(Refused, match="No space left"):
         anyio.run(main)
@@ -587,7 +587,10 @@ def test_full_disk_during_a_successful_call_is_reported_at_once(file: Path) -> N
 def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
     file: Path,
 ) -> None:
-    provider, aside = recording(ScriptedProvider("Yes.", "So."), file), file.with_name("x")
+    provider, aside = (
+        open_recording(ScriptedProvider("Yes.", "So."), file),
+        file.with_name("x"),
+    )
     read_deltas(provider, ASK)
     file.rename(aside)
     file.symlink_to("/dev/full")
@@ -613,7 +616,7 @@ def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) 
         CallDelta(0, r'{"key":"hunter22\nx"}', "t", "look"), Done(),
     ]  # fmt: skip
     result = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
-    read_deltas(recording(Fixed(answers), file, mask), result)
+    read_deltas(open_recording(Fixed(answers), file, mask), result)
 
     assert b"hunter22" not in file.read_bytes()
     assert read_deltas(Replaying(file, mask=mask), result) == [
@@ -655,7 +658,7 @@ REQUESTS = st.builds(
 )
 
 
-def tidy(delta: Delta) -> Delta:
+def without_timing(delta: Delta) -> Delta:
     texts = {n: getattr(delta, n) for n in delta.__struct_fields__}
     return replace(delta, **{n: clean(t) for n, t in texts.items() if isinstance(t, str)})
 
@@ -671,12 +674,12 @@ def test_any_recorded_requests_and_answers_are_replayed(
             [*said, done] for _, said, done in calls
         ]
         requests = [asked for asked, _, _ in calls]
-        first = ask(recording(Fixed(*answers), file), *requests)
+        first = ask(open_recording(Fixed(*answers), file), *requests)
 
         again = ask(Replaying(file), *requests)
 
     assert first == answers
-    assert again == [[tidy(d) for d in join_deltas(answer)] for answer in first]  # type: ignore[arg-type]
+    assert again == [[without_timing(d) for d in join_deltas(answer)] for answer in first]  # type: ignore[arg-type]
 
 
 @given(conversations(), conversations())
@@ -685,7 +688,7 @@ def test_two_requests_match_exactly_if_they_are_equal(
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "calls.jsonl"
-        ask(recording(ScriptedProvider("Yes."), file), request(*one))
+        ask(open_recording(ScriptedProvider("Yes."), file), request(*one))
 
         (result,) = ask(Replaying(file), request(*other))
 
@@ -728,7 +731,7 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
 
 def test_complete_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
-    recorded = run(recording(ScriptedProvider(*SESSION), file), tmp_path / "1")
+    recorded = run(open_recording(ScriptedProvider(*SESSION), file), tmp_path / "1")
 
     replaying = Replaying(file, frozenset({"session", "system"}))
     replayed = run(replaying, tmp_path / "1")
@@ -741,7 +744,7 @@ def test_complete_session_is_replayed_to_the_same_view(file: Path, tmp_path: Pat
 def test_session_that_differs_from_the_cassette_fails_with_the_difference(
     file: Path, tmp_path: Path
 ) -> None:
-    run(recording(ScriptedProvider(*SESSION), file), tmp_path)
+    run(open_recording(ScriptedProvider(*SESSION), file), tmp_path)
     text = file.read_text().replace("rain in Oslo", "sun in Oslo")
     file.write_text(text)
 

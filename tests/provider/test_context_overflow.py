@@ -58,8 +58,8 @@ SOMETHING_ELSE = [
 ]
 
 
-def refusal(status: int, message: str, **more: str) -> ProviderError:
-    body = json.dumps({"error": {"message": message, **more}}).encode()
+def refusal(status: int, message: str, **fields: str) -> ProviderError:
+    body = json.dumps({"error": {"message": message, **fields}}).encode()
     return failure(PEER, ResponseStart(status, {}, body, "m"))
 
 

@@ -16,12 +16,12 @@ from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest
 from refold.values.messages import ToolResult
 from tests.engine.house import converse_once, world
-from tests.provider.wires import WIRES, asking
+from tests.provider.wires import WIRES, open_wire
 
 BOOKS = Reply("I book it.", (("book", '{"what":"taxi"}'),), "A taxi.")
 
 
-async def at_once(seconds: float) -> None:
+async def no_sleep(seconds: float) -> None:
     await anyio.lowlevel.checkpoint()
 
 
@@ -29,8 +29,8 @@ async def run(
     given: Deviation, orders: list[str], *answers: Answer
 ) -> tuple[View, MemoryStore, int]:
     store = MemoryStore()
-    async with asking(given.wire, *answers) as (provider, server):
-        patient = RetryingProvider(provider, sleep=at_once)
+    async with open_wire(given.wire, *answers) as (provider, server):
+        patient = RetryingProvider(provider, sleep=no_sleep)
         here: World = world(patient, orders, policies=(converse,))
         here = replace(here, model=Model(StrictProvider(patient), f"{given.wire}/m-1"))
         view = await converse_once(store, here, "A taxi, please.")

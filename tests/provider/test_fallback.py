@@ -38,11 +38,11 @@ FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 
 def chain(*providers: Provider, clock: Clock | None = None, rest: float = 30.0) -> Fallback:
     links = zip((FIRST, SECOND, THIRD), providers, strict=False)
-    pairs = [(name, _giving(provider)) for name, provider in links]
+    pairs = [(name, _connect_to(provider)) for name, provider in links]
     return Fallback(pairs, rest_seconds=rest, clock=clock or Clock())
 
 
-def _giving(provider: Provider) -> Callable[[], Provider]:
+def _connect_to(provider: Provider) -> Callable[[], Provider]:
     return lambda: provider
 
 

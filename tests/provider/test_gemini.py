@@ -19,8 +19,8 @@ from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.usage import Usage
 from tests.provider.wires import (
     CONVERSATION,
-    asking,
     message,
+    open_wire,
     read_deltas,
     request,
     request_body,
@@ -37,13 +37,13 @@ COUNTS = {
 }
 
 
-def chunk(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+def chunk(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
     content = {"content": {"role": "model", "parts": [*parts]}}
-    return {"candidates": [{**content, "index": 0, **more}]}
+    return {"candidates": [{**content, "index": 0, **fields}]}
 
 
-def stream(*chunks: dict[str, Any], finish: str = "STOP", **more: Any) -> list[Delta]:
-    last = {**chunk(finishReason=finish, **more), "usageMetadata": COUNTS}
+def stream(*chunks: dict[str, Any], finish: str = "STOP", **fields: Any) -> list[Delta]:
+    last = {**chunk(finishReason=finish, **fields), "usageMetadata": COUNTS}
     return raw(*chunks, {**last, "modelVersion": "g"})
 
 
@@ -51,8 +51,8 @@ def raw(*chunks: dict[str, Any]) -> list[Delta]:
     return read_deltas("gemini", Answer(b"".join(map(sse, chunks)), headers=SSE))
 
 
-def call_part(name: str, n: int = 0, **more: Any) -> dict[str, Any]:
-    return {"functionCall": {"name": name, "args": {"n": n}, **more}}
+def call_part(name: str, n: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"functionCall": {"name": name, "args": {"n": n}, **fields}}
 
 
 DONE = Done(Usage(fresh=40, cached=60, output=12, reasoning=7), "end", "g")
@@ -235,7 +235,7 @@ def refusal(status: int, message: str, kind: str, *details: dict[str, Any]) -> b
     return msgspec.json.encode({"error": error})
 
 
-def failing(answered: Answer) -> ProviderError:
+def read_error(answered: Answer) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         read_deltas("gemini", answered)
     return caught.value
@@ -247,7 +247,7 @@ def test_gemini_errors_have_the_same_types_as_those_of_other_providers(
 ) -> None:
     def error(status: int, *what: Any) -> ProviderError:
         body = refusal(status, *what)
-        return failing(Answer(b"[%s]" % body if listed else body, status))
+        return read_error(Answer(b"[%s]" % body if listed else body, status))
 
     info = {"@type": "…/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
     retry = {"@type": "…/google.rpc.RetryInfo", "retryDelay": "34.5s"}
@@ -266,7 +266,7 @@ def test_gemini_errors_have_the_same_types_as_those_of_other_providers(
 def test_google_key_in_an_error_is_masked() -> None:
     body = refusal(400, "bad AIzaSyA-0123456789abcdefghijklmnopqrstuv", "INVALID_ARGUMENT")
 
-    assert "AIza" not in str(failing(Answer(body, 400)))
+    assert "AIza" not in str(read_error(Answer(body, 400)))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_refused_signatures_are_left_out_of_all_later_requests() -> None:
     good = answer("gemini", Reply("Yes."))
 
     async def main() -> list[str]:
-        async with asking("gemini", Answer(body, 400), good, good) as (provider, server):
+        async with open_wire("gemini", Answer(body, 400), good, good) as (provider, server):
             for _ in range(2):
                 await stream_deltas(provider, request(*CONVERSATION))
             return [h.body.decode() for h in server.heard]
@@ -330,7 +330,7 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
     good = answer("gemini", Reply("Yes."))
 
     async def main() -> list[bool]:
-        async with asking("gemini", Answer(body, 400), good) as (provider, server):
+        async with open_wire("gemini", Answer(body, 400), good) as (provider, server):
             await stream_deltas(provider)
             return [b"includeThoughts" in h.body for h in server.heard]
 

@@ -33,8 +33,8 @@ from tests.provider.wires import (
     PICTURES,
     SIGNED,
     WIRES,
-    asking,
     message,
+    open_wire,
     request,
     stream_deltas,
     words,
@@ -132,7 +132,7 @@ def _ollama(request: Request) -> bytes:
     return ollama.to_wire(request, encoded.join(request.messages, request.pictures), 4096)
 
 
-def _plain(
+def _encode_with(
     wire: ModuleType,
 ) -> Callable[[Request], bytes]:
     return lambda asked: wire.to_wire(
@@ -141,9 +141,9 @@ def _plain(
 
 
 _BODIES: dict[WireName, Callable[[Request], bytes]] = {
-    "anthropic": _plain(anthropic),
-    "openai-responses": _plain(responses),
-    "openai-chat": _plain(openai_chat),
+    "anthropic": _encode_with(anthropic),
+    "openai-responses": _encode_with(responses),
+    "openai-chat": _encode_with(openai_chat),
     "gemini": _gemini,
     "ollama": _ollama,
 }
@@ -220,7 +220,7 @@ def test_any_small_conversation_is_a_valid_request(
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> None:
     async def main() -> list[str]:
-        async with asking(wire, strict(wire)) as (provider, _):
+        async with open_wire(wire, strict(wire)) as (provider, _):
             return [
                 words(await stream_deltas(provider, request(*CONVERSATION[:n])))
                 for n in (1, 3, 4, 5)

@@ -35,8 +35,8 @@ from tests.provider.hosted_streams import (
 )
 from tests.provider.wires import (
     TOOLS,
-    asking,
     message,
+    open_wire,
     read_deltas,
     request,
     request_body,
@@ -99,7 +99,7 @@ def test_openai_gets_the_servers_as_tools() -> None:
 def test_mcp_beta_header_is_sent_only_with_servers() -> None:
     async def main() -> list[str]:
         good = answer("anthropic", Reply("Yes."))
-        async with asking("anthropic", good, good) as (provider, server):
+        async with open_wire("anthropic", good, good) as (provider, server):
             await stream_deltas(provider, request(message("user", "?"), hosted=(DOCS,)))
             await stream_deltas(provider, request(message("user", "?")))
             return [item.headers.get("anthropic-beta", "") for item in server.heard]
@@ -122,7 +122,7 @@ def read_hosted_deltas(wire: WireName, answered: Answer) -> list[Delta]:
     """What a real client that named the server makes of an answer."""
 
     async def main() -> list[Delta]:
-        async with asking(wire, answered) as (provider, _):
+        async with open_wire(wire, answered) as (provider, _):
             return await stream_deltas(
                 provider, request(message("user", "?"), hosted=(DOCS,))
             )
@@ -262,7 +262,10 @@ def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     )
 
     async def main() -> tuple[list[Delta], list[bytes]]:
-        async with asking(wire, result, answer(wire, Reply("Yes."))) as (provider, server):
+        async with open_wire(wire, result, answer(wire, Reply("Yes."))) as (
+            provider,
+            server,
+        ):
             outcome = await stream_deltas(
                 provider, request(message("user", "?"), hosted=(DOCS,))
             )

@@ -25,7 +25,7 @@ def permits(*addresses: str) -> Judge:
     return judge
 
 
-def connections(*judges: Judge, keep: int = 1) -> int:
+def count_connections(*judges: Judge, keep: int = 1) -> int:
     """How many connections one request for each of these judges takes."""
 
     async def run() -> int:
@@ -46,15 +46,15 @@ def connections(*judges: Judge, keep: int = 1) -> int:
 def test_connection_is_kept_for_the_next_request() -> None:
     here = permits("127.0.0.1")
 
-    assert connections(here, here, keep=1) == 1
-    assert connections(here, here, keep=0) == 2
+    assert count_connections(here, here, keep=1) == 1
+    assert count_connections(here, here, keep=0) == 2
 
 
 def test_kept_connection_to_an_address_no_longer_permitted_is_not_used() -> None:
     moved = permits("127.0.0.2")
 
     with pytest.raises(Unconnected, match="connection refused"):
-        connections(permits("127.0.0.1"), moved)
+        count_connections(permits("127.0.0.1"), moved)
 
 
 def read(answer: Answer, bounds: Bounds) -> bytes:

@@ -10,7 +10,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer
 from refold.values.messages import Image
-from tests.provider.wires import MODEL, asking, message, request, stream_deltas
+from tests.provider.wires import MODEL, message, open_wire, request, stream_deltas
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")  # fmt: skip
 NAMES = ("one", "two", "three", "four", "five", "six")
@@ -44,13 +44,13 @@ def refusal(wording: str) -> Answer:
     return Answer(msgspec.json.encode(error), 400)
 
 
-def images_sent(
+def send_images(
     wire: WireName, answers: list[Answer], *requests: Request
 ) -> tuple[list[set[str]], list[str]]:
     """The images of each request that went out, and the notices."""
 
     async def main() -> tuple[list[set[str]], list[str]]:
-        async with asking(wire, *answers, says=SAYS) as (provider, server):
+        async with open_wire(wire, *answers, says=SAYS) as (provider, server):
             deltas = [
                 delta for item in requests for delta in await stream_deltas(provider, item)
             ]
@@ -72,7 +72,7 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
 ) -> None:
     good = answer(wire, Reply("Yes."))
 
-    texts, notices = images_sent(
+    texts, notices = send_images(
         wire,
         [refusal(wording), good, good, good],
         make_request("one"),
@@ -87,7 +87,7 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
 def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    texts, notices = images_sent(
+    texts, notices = send_images(
         "openai-chat",
         [good, no, no, good, good],
         make_request("one"),
@@ -106,7 +106,7 @@ def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
 def test_many_new_images_are_left_out_together() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    texts, notices = images_sent(
+    texts, notices = send_images(
         "openai-chat", [good, no, good], make_request("one"), make_request(*NAMES)
     )
 
@@ -117,7 +117,7 @@ def test_many_new_images_are_left_out_together() -> None:
 def test_model_that_refuses_two_images_and_accepted_none_gets_no_more_images() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    texts, _ = images_sent(
+    texts, _ = send_images(
         "openai-chat",
         [no, good, no, good, good],
         make_request("one"),
@@ -132,7 +132,7 @@ def test_refusal_that_persists_without_images_is_raised() -> None:
     no = refusal(WORDINGS[0])
 
     with pytest.raises(Refused, match="Could not process image"):
-        images_sent("openai-chat", [no, no, no], make_request("one"))
+        send_images("openai-chat", [no, no, no], make_request("one"))
 
 
 def test_oldest_images_are_left_out_of_a_request_above_the_size_limit() -> None:
@@ -140,7 +140,7 @@ def test_oldest_images_are_left_out_of_a_request_above_the_size_limit() -> None:
     large = make_request("one", "two", "three")
     pictures = {name: BYTES[name] + bytes(9_000_000) for name in NAMES[:3]}
 
-    texts, _ = images_sent(
+    texts, _ = send_images(
         "openai-chat", [good, good], msgspec.structs.replace(large, pictures=pictures), make_request("one")
     )  # fmt: skip
 

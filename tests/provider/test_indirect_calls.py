@@ -37,19 +37,21 @@ TALK = (
     message("tool", ToolResult("call-1", "Changed.")),
 )
 WHERE: dict[WireName, Callable[[dict[str, Any]], tuple[str, Any]]] = {
-    "anthropic": lambda body: of(body["messages"][1]["content"][0], "input"),
-    "openai-responses": lambda body: of(body["input"][1], "arguments"),
-    "openai-chat": lambda body: of(
+    "anthropic": lambda body: read_call(body["messages"][1]["content"][0], "input"),
+    "openai-responses": lambda body: read_call(body["input"][1], "arguments"),
+    "openai-chat": lambda body: read_call(
         body["messages"][1]["tool_calls"][0]["function"], "arguments"
     ),
-    "gemini": lambda body: of(body["contents"][1]["parts"][0]["functionCall"], "args"),
-    "ollama": lambda body: of(
+    "gemini": lambda body: read_call(
+        body["contents"][1]["parts"][0]["functionCall"], "args"
+    ),
+    "ollama": lambda body: read_call(
         body["messages"][1]["tool_calls"][0]["function"], "arguments"
     ),
 }
 
 
-def of(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
+def read_call(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
     result = call[arguments]
     return call["name"], json.loads(result) if isinstance(result, str) else result
 

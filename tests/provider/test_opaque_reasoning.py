@@ -17,8 +17,8 @@ from refold.testing.wire_answers import SSE, WireName, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Message, Part, Thinking, ToolCall, ToolResult
 from tests.provider.wires import (
-    asking,
     message,
+    open_wire,
     request,
     request_body,
     spec_of,
@@ -64,7 +64,7 @@ SEALS: dict[WireName, tuple[str, ...]] = {
 }
 
 
-def of(wire: WireName, name: str) -> ProviderSpec:
+def provider_for(wire: WireName, name: str) -> ProviderSpec:
     """The provider that the wire was made for, or else one of this name with the same wire."""
     return spec_of(wire) if not name else replace(spec_of(wire), name=name)
 
@@ -73,7 +73,7 @@ def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
     """What such a provider says and wants back."""
 
     async def main() -> list[Delta]:
-        async with asking(wire, ANSWERS[wire], spec=spec) as (provider, _):
+        async with open_wire(wire, ANSWERS[wire], spec=spec) as (provider, _):
             return await stream_deltas(provider)
 
     parts: list[Part | str] = []
@@ -98,11 +98,11 @@ def stored_wires(said: Message) -> set[str]:
 def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
     wire: WireName, maker: str, other: str
 ) -> None:
-    outcome = read_answer(wire, of(wire, maker))
+    outcome = read_answer(wire, provider_for(wire, maker))
     results = message("tool", ToolResult("call-1", "clouds"))
 
     result = request(message("user", "?"), outcome, results)
-    body = str(request_body(wire, result, spec=of(wire, other)))
+    body = str(request_body(wire, result, spec=provider_for(wire, other)))
 
     went = [seal in body for seal in SEALS[wire]]
     assert went == [maker == other] * len(went)
@@ -114,11 +114,11 @@ def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
     wire: WireName,
 ) -> None:
     """So that old journals stay valid, and wherever the address has been moved to."""
-    assert stored_wires(read_answer(wire, of(wire, ""))) == {wire}
-    assert stored_wires(read_answer(wire, of(wire, "mine"))) == {f"{wire}@mine"}
+    assert stored_wires(read_answer(wire, provider_for(wire, ""))) == {wire}
+    assert stored_wires(read_answer(wire, provider_for(wire, "mine"))) == {f"{wire}@mine"}
 
 
 def test_own_provider_named_like_a_wire_does_not_own_the_reasoning_of_that_wire() -> None:
-    spec = of("openai-responses", "openai-responses")
+    spec = provider_for("openai-responses", "openai-responses")
 
     assert stored_wires(read_answer("openai-responses", spec)) != {"openai-responses"}

@@ -41,10 +41,12 @@ from tests.provider.wires import (
 
 def send_conversations(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
     """The messages that one provider sends for each of these talks."""
-    return [body["messages"] for body in bodies(name, *talks, pictures=PICTURES)]
+    return [body["messages"] for body in request_bodies(name, *talks, pictures=PICTURES)]
 
 
-def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, Any]]:
+def request_bodies(
+    name: str, *talks: Sequence[Message], **options: Any
+) -> list[dict[str, Any]]:
     """What one provider sends for each of these talks."""
     spec = find(name)
 
@@ -54,7 +56,7 @@ def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, 
             there = replace(spec, base_url=server.url)
             async with aclosing(connect(there, {spec.key_env: KEY})) as provider:
                 for talk in talks:
-                    await stream_deltas(provider, request(*talk, **more))
+                    await stream_deltas(provider, request(*talk, **options))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(main)
@@ -181,7 +183,7 @@ SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 def test_each_server_gets_effort_in_its_own_field(
     name: str, effort: dict[str, Any]
 ) -> None:
-    (body,) = bodies(name, CONVERSATION[:1], effort="max")
+    (body,) = request_bodies(name, CONVERSATION[:1], effort="max")
 
     fields = ("reasoning", "reasoning_effort")
     assert {f: body[f] for f in fields if f in body} == effort
@@ -194,8 +196,8 @@ def test_each_server_gets_effort_in_its_own_field(
 def test_schema_is_sent_with_tools_only_if_the_server_still_allows_calls(
     name: str, told: bool
 ) -> None:
-    (beside,) = bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
-    (alone,) = bodies(name, CONVERSATION[:1], schema=SCHEMA)
+    (beside,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
+    (alone,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA)
 
     wanted = {"name": "answer", "schema": msgspec.json.decode(SCHEMA), "strict": False}
     format_ = {"type": "json_schema", "json_schema": wanted}
@@ -207,7 +209,7 @@ def run_answers(
     spec: ProviderSpec,
     *answers: Answer,
     talk: Sequence[Message] = CONVERSATION[:1],
-    **more: Any,
+    **options: Any,
 ) -> tuple[list[list[Delta]], list[dict[str, Any]]]:
     """The deltas of each answer, and the request for it."""
 
@@ -216,7 +218,8 @@ def run_answers(
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
                 deltas = [
-                    await stream_deltas(provider, request(*talk, **more)) for _ in answers
+                    await stream_deltas(provider, request(*talk, **options))
+                    for _ in answers
                 ]
             return deltas, [msgspec.json.decode(h.body) for h in server.heard]
 

@@ -16,8 +16,8 @@ from refold.testing.wire_server import Answer
 from refold.values.messages import Thinking, ToolCall, ToolResult
 from refold.values.usage import Usage
 from tests.provider.wires import (
-    asking,
     message,
+    open_wire,
     read_deltas,
     request,
     request_body,
@@ -35,8 +35,8 @@ def stream(*events: dict[str, Any], end: dict[str, Any] | None = END) -> list[De
     return read_deltas(WIRE, Answer(b"".join(map(sse, result)), headers=SSE))
 
 
-def event(kind: str, **more: Any) -> dict[str, Any]:
-    return {"type": f"response.{kind}", **more}
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", **fields}
 
 
 def item(
@@ -284,7 +284,7 @@ REFUSALS = {
 }
 
 
-def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
+def ask_after_refusals(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
     """What comes of two questions to a server that first refuses with these words."""
     body = [_json({"error": {"message": wording}}) for wording in wordings]
     good = answer(WIRE, Reply("Yes."))
@@ -295,7 +295,10 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
     )  # fmt: skip
 
     async def main() -> tuple[list[str], list[dict[str, Any]]]:
-        async with asking(WIRE, *(Answer(b, 400) for b in body), good, good) as (p, server):
+        async with open_wire(WIRE, *(Answer(b, 400) for b in body), good, good) as (
+            p,
+            server,
+        ):
             texts = [words(await stream_deltas(p, result)) for _ in range(2)]
             return texts, [_value(h.body) for h in server.heard]
 
@@ -304,7 +307,7 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("thing", REFUSALS)
 def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None:
-    texts, bodies = refusing(REFUSALS[thing])
+    texts, bodies = ask_after_refusals(REFUSALS[thing])
 
     assert texts == ["Yes.", "Yes."]
     assert len(bodies) == 3
@@ -321,24 +324,24 @@ def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None
 
 
 def test_several_features_may_be_refused_one_after_another() -> None:
-    texts, bodies = refusing(*REFUSALS.values())
+    texts, bodies = ask_after_refusals(*REFUSALS.values())
 
     assert (texts, len(bodies)) == (["Yes.", "Yes."], 5)
 
 
 def test_refusal_of_any_other_field_is_raised_and_not_retried() -> None:
     with pytest.raises(Refused, match="temperature"):
-        refusing("Unsupported parameter: 'temperature'")
+        ask_after_refusals("Unsupported parameter: 'temperature'")
 
 
 def test_full_window_is_raised_even_if_the_error_mentions_a_feature() -> None:
     with pytest.raises(TooLong):
-        refusing("context_length_exceeded: ask for a shorter reasoning summary")
+        ask_after_refusals("context_length_exceeded: ask for a shorter reasoning summary")
 
 
 def test_second_refusal_of_the_same_feature_is_raised() -> None:
     with pytest.raises(Refused, match="Encrypted"):
-        refusing(REFUSALS["encrypted"], REFUSALS["encrypted"])
+        ask_after_refusals(REFUSALS["encrypted"], REFUSALS["encrypted"])
 
 
 def test_refusal_after_streamed_text_is_raised() -> None:

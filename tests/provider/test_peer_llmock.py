@@ -133,7 +133,7 @@ def test_incomplete_answer_is_dropped_and_requested_again(
 
     (deltas,) = read_answers(llmock, name)
 
-    *_, whole = attempts(deltas)
+    *_, whole = split_attempts(deltas)
     assert words(whole) == "No rain at all, and none to come."
     check_no_violations(llmock)
 
@@ -146,7 +146,7 @@ def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> No
 
     deltas, error = read_until_error(llmock, name, idle=0.3)
 
-    texts = [words(attempt) for attempt in attempts(deltas)]
+    texts = [words(attempt) for attempt in split_attempts(deltas)]
     assert all(whole.startswith(text) and text != whole for text in texts)
     assert any(texts)
     assert isinstance(error, Unreachable)
@@ -219,7 +219,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     llmock.outage(provider=down).reply("No rain.", times=None)
 
     async def main() -> list[list[Delta]]:
-        links = [(f"{link}/m-1", connecting(llmock, link)) for link in (down, name)]
+        links = [(f"{link}/m-1", make_connection(llmock, link)) for link in (down, name)]
         both = Fallback(links, clock=Clock())
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
         result = [await stream_deltas(both, asking) for _ in range(3)]
@@ -235,7 +235,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     check_no_violations(llmock)
 
 
-def attempts(found: list[Delta]) -> list[list[Delta]]:
+def split_attempts(found: list[Delta]) -> list[list[Delta]]:
     """The deltas of each attempt, the last one's last."""
     deltas: list[list[Delta]] = [[]]
     for delta in found:
@@ -246,7 +246,7 @@ def attempts(found: list[Delta]) -> list[list[Delta]]:
     return deltas
 
 
-def connecting(llmock: Any, name: str) -> Callable[[], RetryingProvider]:
+def make_connection(llmock: Any, name: str) -> Callable[[], RetryingProvider]:
     def make() -> RetryingProvider:
         provider = connect(find(name), environ(llmock))
         return RetryingProvider(provider, Backoff(retries=1, first=0.1))

@@ -27,8 +27,8 @@ from refold.values.messages import Image, ToolCall, ToolResult
 from tests.provider.wires import (
     CONVERSATION,
     TOOLS,
-    asking,
     message,
+    open_wire,
     request,
     stream_deltas,
 )
@@ -129,7 +129,7 @@ def send_request(wire: WireName, request: Request) -> ReceivedRequest:
     """What our wire sends, as a server received it."""
 
     async def main() -> ReceivedRequest:
-        async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
+        async with open_wire(wire, answer(wire, Reply("Yes."))) as (provider, server):
             await stream_deltas(provider, request)
             return server.heard[0]
 

@@ -44,7 +44,7 @@ REPLY = Reply(
 Found = tuple[str, str, list[tuple[str, Any]], int]  # thinking, text, calls, output tokens
 
 
-def ours(wire: WireName) -> Found:
+def our_answer(wire: WireName) -> Found:
     spec = spec_of(wire)
 
     async def use(server: WireServer) -> list[Delta]:
@@ -55,7 +55,7 @@ def ours(wire: WireName) -> Found:
         return deltas
 
     answers = [Answer(b"{}")] if wire == "ollama" else []
-    serving = anyio.run(_serving, use, *answers, answer(wire, REPLY))
+    serving = anyio.run(_run_with_server, use, *answers, answer(wire, REPLY))
     calls = dict[int, list[str]]()
     for delta in serving:
         if isinstance(delta, CallDelta):
@@ -71,9 +71,9 @@ def ours(wire: WireName) -> Found:
     )
 
 
-async def _serving(use: Any, *answers: Answer) -> Any:
+async def _run_with_server(function: Any, *answers: Answer) -> Any:
     async with wire_server(*answers) as server:
-        return await use(server)
+        return await function(server)
 
 
 def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
@@ -98,7 +98,9 @@ def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
             kinds["thinking"].thinking, kinds["text"].text, calls, final_message.usage.output_tokens,
         )  # fmt: skip
 
-    assert anyio.run(_serving, use, answer("anthropic", REPLY)) == ours("anthropic")
+    assert anyio.run(_run_with_server, use, answer("anthropic", REPLY)) == our_answer(
+        "anthropic"
+    )
 
 
 def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
@@ -128,7 +130,9 @@ def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
         decoded = [(name, msgspec.json.decode(a)) for name, a in calls.values()]
         return thought, text, decoded, output
 
-    assert anyio.run(_serving, use, answer("openai-chat", REPLY)) == ours("openai-chat")
+    assert anyio.run(_run_with_server, use, answer("openai-chat", REPLY)) == our_answer(
+        "openai-chat"
+    )
 
 
 def test_openai_client_reads_response_items_as_our_wire_does() -> None:
@@ -151,7 +155,7 @@ def test_openai_client_reads_response_items_as_our_wire_does() -> None:
         )
 
     served = answer("openai-responses", REPLY)
-    assert anyio.run(_serving, use, served) == ours("openai-responses")
+    assert anyio.run(_run_with_server, use, served) == our_answer("openai-responses")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -181,7 +185,7 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
         assert server.heard[0].headers["x-goog-api-key"] == KEY
         return thought, text, calls, output
 
-    assert anyio.run(_serving, use, answer("gemini", REPLY)) == ours("gemini")
+    assert anyio.run(_run_with_server, use, answer("gemini", REPLY)) == our_answer("gemini")
 
 
 # What they would send too: images, effort and a schema with it.
@@ -340,4 +344,4 @@ def test_ollama_client_reads_the_stream_as_our_wire_does() -> None:
         await client.close()
         return thought, text, calls, output
 
-    assert anyio.run(_serving, use, answer("ollama", REPLY)) == ours("ollama")
+    assert anyio.run(_run_with_server, use, answer("ollama", REPLY)) == our_answer("ollama")

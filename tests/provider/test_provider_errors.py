@@ -28,8 +28,8 @@ from tests.provider.wires import (
     CONVERSATION,
     KEY,
     WIRES,
-    asking,
     message,
+    open_wire,
     read_deltas,
     request,
     spec_of,
@@ -41,7 +41,7 @@ HTML = {"content-type": "text/html"}
 LABELS = {wire: spec_of(wire).label for wire in WIRES}
 
 
-def failing(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderError:
+def read_error(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderError:
     """The error an answer leads to. The key is never in it."""
     with pytest.raises(ProviderError) as caught:
         read_deltas(wire, *answers, idle=idle)
@@ -49,8 +49,8 @@ def failing(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderErro
     return caught.value
 
 
-def error(message: str, **more: object) -> bytes:
-    return json.dumps({"type": "error", "error": {"message": message, **more}}).encode()
+def error(message: str, **fields: object) -> bytes:
+    return json.dumps({"type": "error", "error": {"message": message, **fields}}).encode()
 
 
 # Behind these a response is complete, where the last event is not the marker itself.
@@ -85,7 +85,7 @@ MARKERS: dict[WireName, bytes] = {
 def test_every_http_status_raises_its_error_and_quotes_the_reason(
     wire: WireName, status: int, kind: type[ProviderError]
 ) -> None:
-    provider_error = failing(wire, Answer(error("this is why"), status))
+    provider_error = read_error(wire, Answer(error("this is why"), status))
 
     assert type(provider_error) is kind
     assert str(status) in str(provider_error)
@@ -103,13 +103,13 @@ def test_every_http_status_raises_its_error_and_quotes_the_reason(
     ],
 )
 def test_full_window_is_recognized_by_the_wording_of_each_provider(wording: str) -> None:
-    assert type(failing("anthropic", Answer(error(wording), 400))) is TooLong
+    assert type(read_error("anthropic", Answer(error(wording), 400))) is TooLong
 
 
 def test_openai_error_code_for_a_full_window_is_recognized() -> None:
     body = error("no.", type="invalid_request_error", code="context_length_exceeded")
 
-    assert type(failing("openai-chat", Answer(body, 400))) is TooLong
+    assert type(read_error("openai-chat", Answer(body, 400))) is TooLong
 
 
 def test_exhausted_quota_is_not_retried() -> None:
@@ -117,7 +117,7 @@ def test_exhausted_quota_is_not_retried() -> None:
         "You exceeded your quota", type="insufficient_quota", code="insufficient_quota"
     )
 
-    provider_error = failing("openai-chat", Answer(body, 429))
+    provider_error = read_error("openai-chat", Answer(body, 429))
 
     assert type(provider_error) is Refused
     assert "not enough credit" in str(provider_error)
@@ -125,7 +125,7 @@ def test_exhausted_quota_is_not_retried() -> None:
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])
 def test_wrong_key_error_names_the_variable_and_not_the_key(wire: WireName) -> None:
-    provider_error = failing(
+    provider_error = read_error(
         wire, Answer(error(f"invalid key {KEY} or sk-proj-OTHERSECRET"), 401)
     )
 
@@ -136,11 +136,11 @@ def test_wrong_key_error_names_the_variable_and_not_the_key(wire: WireName) -> N
 def test_key_echoed_inside_a_stream_is_masked() -> None:
     body = b"data: " + error(f"bad {KEY}", type="authentication_error") + b"\n\n"
 
-    assert "[the key]" in str(failing("anthropic", Answer(body, headers=SSE)))
+    assert "[the key]" in str(read_error("anthropic", Answer(body, headers=SSE)))
 
 
 def test_unknown_model_is_named_in_the_error() -> None:
-    provider_error = failing(
+    provider_error = read_error(
         "ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404)
     )
 
@@ -149,7 +149,7 @@ def test_unknown_model_is_named_in_the_error() -> None:
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
 def test_empty_404_body_leaves_no_gap_in_the_error_message(body: bytes) -> None:
-    text = str(failing("ollama", Answer(body, 404)))
+    text = str(read_error("ollama", Answer(body, 404)))
 
     assert "(404); check" in text
 
@@ -173,11 +173,11 @@ ELSEWHERE = [
 ]
 
 
-def refusing(spec: ProviderSpec, model: str, said: Answer) -> str:
+def read_refusal(spec: ProviderSpec, model: str, said: Answer) -> str:
     wire: WireName = spec.wire
 
     async def main() -> None:
-        async with asking(wire, said, spec=spec) as (provider, _):
+        async with open_wire(wire, said, spec=spec) as (provider, _):
             await stream_deltas(provider, request(CONVERSATION[0], model=model))
 
     with pytest.raises(Refused) as caught:
@@ -191,7 +191,7 @@ def test_unknown_model_error_suggests_the_nearest_known_models(
 ) -> None:
     spec = spec_of(wire)
 
-    text = refusing(spec, model, Answer(error(said), status))
+    text = read_refusal(spec, model, Answer(error(said), status))
 
     start = f"{spec.label} does not know the model {model!r} ({status}): {said}"
     assert text.startswith(f"{start}; did you mean {meant}")
@@ -201,7 +201,7 @@ def test_unknown_model_error_suggests_the_nearest_known_models(
 
 @pytest.mark.parametrize("said", ELSEWHERE)
 def test_unknown_model_is_recognized_by_many_wordings(said: str) -> None:
-    text = refusing(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
+    text = read_refusal(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
 
     assert f"(400): {said}; did you mean deepseek-chat or " in text
 
@@ -210,7 +210,7 @@ def test_unknown_model_is_recognized_by_many_wordings(said: str) -> None:
 def test_unknown_model_is_recognized_by_its_error_code(code: str) -> None:
     result = Answer(error("No such luck", code=code), 400)
 
-    text = refusing(find("groq"), "openai/gpt-oss-12b", result)
+    text = read_refusal(find("groq"), "openai/gpt-oss-12b", result)
 
     assert "does not know the model 'openai/gpt-oss-12b' (400): No such luck" in text
     assert "; did you mean openai/gpt-oss-120b or " in text
@@ -219,7 +219,7 @@ def test_unknown_model_is_recognized_by_its_error_code(code: str) -> None:
 def test_known_model_that_the_server_lacks_is_not_suggested() -> None:
     result = Answer(error("model: claude-3-opus-latest"), 404)
 
-    _, _, offered = refusing(
+    _, _, offered = read_refusal(
         spec_of("anthropic"), "claude-3-opus-latest", result
     ).partition("did you mean ")
 
@@ -231,8 +231,8 @@ def test_no_model_is_suggested_when_none_is_near() -> None:
     unknown = Answer(error("model: m-1"), 404)
     own = replace(spec_of("anthropic"), name="mine", label="Mine")
 
-    far = refusing(spec_of("anthropic"), "m-1", unknown)
-    nobodys = refusing(own, "claude-sonet-5-5", unknown)
+    far = read_refusal(spec_of("anthropic"), "m-1", unknown)
+    nobodys = read_refusal(own, "claude-sonet-5-5", unknown)
 
     assert far == "Anthropic does not know the model 'm-1' (404): model: m-1"
     assert nobodys == "Mine does not know the model 'claude-sonet-5-5' (404): model: m-1"
@@ -248,7 +248,7 @@ def test_no_model_is_suggested_when_none_is_near() -> None:
     ],
 )
 def test_other_refusals_are_not_reported_as_an_unknown_model(said: str) -> None:
-    text = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
+    text = read_refusal(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
 
     assert text == (
         "Anthropic refused the request for Anthropic's 'claude-sonet-5-5' (400): " + said
@@ -256,7 +256,7 @@ def test_other_refusals_are_not_reported_as_an_unknown_model(said: str) -> None:
 
 
 def test_web_page_404_names_the_address() -> None:
-    provider_error = failing("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
+    provider_error = read_error("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
 
     assert "http://127.0.0.1" in str(provider_error)
     assert "ANTHROPIC_BASE_URL" in str(provider_error)
@@ -264,7 +264,7 @@ def test_web_page_404_names_the_address() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_login_page_is_an_error_and_not_an_answer(wire: WireName) -> None:
-    provider_error = failing(wire, Answer(b"<html>please log in</html>", headers=HTML))
+    provider_error = read_error(wire, Answer(b"<html>please log in</html>", headers=HTML))
 
     assert type(provider_error) is Refused
     assert "text/html" in str(provider_error)
@@ -288,7 +288,7 @@ def test_login_page_is_an_error_and_not_an_answer(wire: WireName) -> None:
 def test_garbage_response_is_an_error_that_may_be_retried(
     wire: WireName, garbage: Answer
 ) -> None:
-    assert type(failing(wire, garbage)) is Unreachable
+    assert type(read_error(wire, garbage)) is Unreachable
 
 
 def test_complete_compressed_answer_is_read() -> None:
@@ -304,7 +304,7 @@ def test_complete_compressed_answer_is_read() -> None:
 def test_body_that_is_not_a_response_is_refused_with_its_content_type() -> None:
     plain = Answer(b'{"status":"ok"}', headers={"content-type": "application/json"})
 
-    provider_error = failing("openai-chat", plain)
+    provider_error = read_error("openai-chat", plain)
 
     assert type(provider_error) is Refused
     assert "application/json" in str(provider_error)
@@ -325,7 +325,7 @@ def test_answer_cut_off_before_its_end_marker_is_an_error(
 
     async def main() -> list[str]:
         answers = [Answer(part, headers=whole.headers, then="cut") for part in parts]
-        async with asking(wire, *answers) as (provider, _):
+        async with open_wire(wire, *answers) as (provider, _):
             return [await _outcome(lambda: stream_deltas(provider)) for _ in parts]
 
     texts = anyio.run(main)
@@ -364,7 +364,7 @@ def test_silence_ends_the_request_before_and_after_the_first_byte(
     whole = answer(wire, Reply("Hello there"))
     assert isinstance(whole.body, bytes)
 
-    provider_error = failing(
+    provider_error = read_error(
         wire, Answer(whole.body[:kept], headers=SSE, then="hang"), idle=0.05
     )
 
@@ -373,7 +373,7 @@ def test_silence_ends_the_request_before_and_after_the_first_byte(
 
 
 def test_server_that_never_answers_is_given_up_after_the_idle_timeout() -> None:
-    assert "nothing for 0.05 s" in str(failing("ollama", Answer(before=9), idle=0.05))
+    assert "nothing for 0.05 s" in str(read_error("ollama", Answer(before=9), idle=0.05))
 
 
 def test_keep_alive_events_keep_a_silent_stream_open() -> None:
@@ -395,7 +395,7 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
 
     async def main() -> float:
         silent = Answer(before=60)
-        async with asking(wire, silent if when == "before" else result) as (
+        async with open_wire(wire, silent if when == "before" else result) as (
             provider,
             server,
         ):
@@ -414,7 +414,7 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
 def test_steps_share_one_connection(wire: WireName) -> None:
     async def main() -> tuple[int, int]:
         answers = [answer(wire, Reply("Yes.")) for _ in range(4)]
-        async with asking(wire, *answers) as (provider, server):
+        async with open_wire(wire, *answers) as (provider, server):
             for _ in answers:
                 await stream_deltas(provider)
             return len(server.heard), server.connections
@@ -432,7 +432,7 @@ def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> Non
         closing = Answer(once.body, headers=length, then="cut")
 
     async def main() -> int:
-        async with asking("anthropic", closing, once) as (provider, server):
+        async with open_wire("anthropic", closing, once) as (provider, server):
             await stream_deltas(provider)
             while server.open:
                 await anyio.lowlevel.checkpoint()
@@ -497,7 +497,7 @@ def test_pieces_before_a_stream_error_are_passed_on() -> None:
 
     async def main() -> str:
         text = ""
-        async with asking("openai-chat", cut) as (provider, _):
+        async with open_wire("openai-chat", cut) as (provider, _):
             with pytest.raises(Unreachable):  # noqa: PT012 what came before counts
                 async with aclosing(
                     provider.stream(request(message("user", "?")))

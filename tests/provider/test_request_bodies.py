@@ -19,8 +19,8 @@ from tests.provider.wires import (
     PICTURES,
     TOOLS,
     WIRES,
-    asking,
     message,
+    open_wire,
     request,
     request_body,
     stream_deltas,
@@ -470,7 +470,7 @@ def test_two_sessions_on_one_provider_do_not_mix_messages(wire: WireName) -> Non
 
     async def main() -> list[bytes]:
         replies = [answer(wire, Reply("Yes.")) for _ in range(4)]
-        async with asking(wire, *replies) as (provider, server):
+        async with open_wire(wire, *replies) as (provider, server):
             for item in (ours, other, ours, other):
                 await stream_deltas(provider, item)
             return [h.body for h in server.heard]

@@ -18,7 +18,7 @@ from tests.provider.wires import (
     PATHS,
     TOOLS,
     WIRES,
-    asking,
+    open_wire,
     request,
     spec_of,
     stream_deltas,
@@ -32,7 +32,7 @@ def trace_request(
     wire: WireName, served: Answer, request: Request
 ) -> tuple[list[Delta], ReceivedRequest, str]:
     async def main() -> tuple[list[Delta], ReceivedRequest, str]:
-        async with asking(wire, served) as (provider, server):
+        async with open_wire(wire, served) as (provider, server):
             deltas = await stream_deltas(provider, request)
             return deltas, server.heard[0], server.url
 
@@ -123,7 +123,7 @@ def test_answer_that_breaks_off_is_traced_up_to_there() -> None:
     served = Answer(half, headers=whole.headers, then="cut")
 
     async def main() -> None:
-        async with asking("anthropic", served) as (provider, _):
+        async with open_wire("anthropic", served) as (provider, _):
             async for delta in provider.stream(ASKED):
                 deltas.append(delta)
 
@@ -143,7 +143,7 @@ def test_refusal_body_is_traced_unchanged(wire: WireName) -> None:
     )
 
     async def main() -> None:
-        async with asking(wire, Answer(refusal, 400)) as (provider, _):
+        async with open_wire(wire, Answer(refusal, 400)) as (provider, _):
             async for delta in provider.stream(ASKED):
                 deltas.append(delta)
 

@@ -23,7 +23,7 @@ from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer
-from tests.provider.wires import asking, message, request, stream_deltas, words
+from tests.provider.wires import message, open_wire, request, stream_deltas, words
 
 BUSY = Answer(
     b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', 529
@@ -255,7 +255,7 @@ def test_busy_server_is_sent_the_identical_request_again() -> None:
     async def main() -> tuple[str, set[bytes], int]:
         limited = Answer(b"{}", 429, {"retry-after": "2"})
         good = answer("anthropic", Reply("Yes."))
-        async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
+        async with open_wire("anthropic", limited, BUSY, BUSY, good) as (provider, server):
             deltas = await stream_deltas(make_retrying_provider(provider, waits))
             return words(deltas), {h.body for h in server.heard}, len(server.heard)
 
@@ -273,7 +273,7 @@ def test_error_event_before_the_first_text_is_retried() -> None:
 
     async def main() -> list[Delta]:
         early = Answer(start + error, headers=whole.headers)
-        async with asking("anthropic", early, whole) as (provider, _):
+        async with open_wire("anthropic", early, whole) as (provider, _):
             return await stream_deltas(make_retrying_provider(provider))
 
     deltas = anyio.run(main)
@@ -305,7 +305,7 @@ def test_retry_after_is_seconds_or_a_date(
 def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
     async def main() -> list[Delta]:
         good = answer("anthropic", Reply("Yes."))
-        async with asking("anthropic", BUSY, good) as (provider, _):
+        async with open_wire("anthropic", BUSY, good) as (provider, _):
             result = request(message("user", "?"), trace=True)
             return await stream_deltas(make_retrying_provider(provider), result)
 

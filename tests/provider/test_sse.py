@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refold.provider.sse import Events, Lines
 
 
-def all_of(splitter: Lines | Events, *chunks: bytes) -> list[bytes]:
+def split_all(splitter: Lines | Events, *chunks: bytes) -> list[bytes]:
     return [data for c in chunks for data in splitter.feed(c)] + splitter.end()
 
 
@@ -24,7 +24,7 @@ def test_sse_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: in
     stream = STREAM.replace(b"\n", end)
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
 
-    assert all_of(Events(), *chunks) == EVENTS
+    assert split_all(Events(), *chunks) == EVENTS
 
 
 @given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"", b"data: x"])), st.data())
@@ -35,11 +35,13 @@ def test_sse_events_do_not_depend_on_where_bytes_are_cut(
     cut = data.draw(st.integers(0, len(whole)))
 
     for splitter in (Lines, Events):
-        assert all_of(splitter(), whole) == all_of(splitter(), whole[:cut], whole[cut:])
+        assert split_all(splitter(), whole) == split_all(
+            splitter(), whole[:cut], whole[cut:]
+        )
 
 
 def test_last_line_needs_no_line_end() -> None:
-    assert all_of(Lines(), b'{"a":1}\n{"b"', b":2}") == [b'{"a":1}', b'{"b":2}']
+    assert split_all(Lines(), b'{"a":1}\n{"b"', b":2}") == [b'{"a":1}', b'{"b":2}']
 
 
 @pytest.mark.parametrize(

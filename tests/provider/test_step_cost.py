@@ -16,8 +16,8 @@ from refold.testing.wire_answers import WireName, answer
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 from tests.provider.wires import (
-    asking,
     message,
+    open_wire,
     request,
     request_body,
     spec_of,
@@ -77,7 +77,7 @@ def count_read_messages(spec: ProviderSpec, steps: int) -> int:
     good = answer(wire, Reply("Yes."))
 
     async def main() -> None:
-        opening = asking(wire, good, good, model=MODEL, spec=spec)
+        opening = open_wire(wire, good, good, model=MODEL, spec=spec)
         async with opening as (provider, _):
             for messages in (before, after):
                 result = request(model=MODEL, effort="low")
@@ -147,7 +147,7 @@ def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     lengths = (4, 6, 3, 4, 6)
 
     async def main() -> list[bytes]:
-        opening = asking("openai-chat", *[good] * len(lengths), spec=mistral)
+        opening = open_wire("openai-chat", *[good] * len(lengths), spec=mistral)
         async with opening as (provider, server):
             for n in lengths:
                 await stream_deltas(provider, replace(request(), messages=Log(spoken[:n])))

@@ -24,8 +24,8 @@ from tests.provider.wires import (
     CONVERSATION,
     PICTURES,
     TOOLS,
-    asking,
     message,
+    open_wire,
     request,
     spec_of,
     stream_deltas,
@@ -54,7 +54,7 @@ def refusal(wire: WireName, number: int = 0) -> Answer:
     return Answer(json.dumps(data).encode(), status)
 
 
-def conversation(
+def converse(
     wire: WireName,
     *answers: Answer | Callable[[ReceivedRequest], Answer],
     requests: Sequence[Request],
@@ -65,7 +65,7 @@ def conversation(
     spec = replace(spec, quirks=quirks) if quirks else spec
 
     async def main() -> tuple[list[str], list[dict[str, Any]]]:
-        async with asking(wire, *answers, spec=spec) as (provider, server):
+        async with open_wire(wire, *answers, spec=spec) as (provider, server):
             texts = [words(await stream_deltas(provider, item)) for item in requests]
             return texts, [json.loads(h.body) for h in server.heard]
 
@@ -97,7 +97,7 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
     result = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
     no = Answer(json.dumps(said).encode(), status)
 
-    texts, (first, *later) = conversation(
+    texts, (first, *later) = converse(
         wire, no, strict(wire), strict(wire), requests=[result, result]
     )
 
@@ -120,7 +120,7 @@ def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
         message("assistant", "I am back."), message("user", "?"), system=SYSTEM
     )
 
-    _, (_, body) = conversation(wire, refusal(wire), strict(wire), requests=[result])
+    _, (_, body) = converse(wire, refusal(wire), strict(wire), requests=[result])
 
     assert first_message(wire, body) == ("user", [SYSTEM])
     assert len(conversation_in(wire, body)) == 3
@@ -129,7 +129,7 @@ def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
 def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:
     result = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
 
-    _, (_, body) = conversation(
+    _, (_, body) = converse(
         "openai-chat", refusal("openai-chat"), strict("openai-chat"), requests=[result]
     )
 
@@ -148,9 +148,7 @@ def test_request_without_system_role_only_grows_at_its_end(
     good = [answer(wire, Reply("Yes."))] * len(requests)
     quirks = Quirks(bridged=bridged)
 
-    _, (_, *later) = conversation(
-        wire, refusal(wire), *good, requests=requests, quirks=quirks
-    )
+    _, (_, *later) = converse(wire, refusal(wire), *good, requests=requests, quirks=quirks)
 
     result = [request_messages(wire, body) for body in later]
     for before, after in pairwise(result):
@@ -168,7 +166,7 @@ def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None
     requests = [request(*CONVERSATION[:1], system=text) for text in ("One.", "Two.", "")]
     good = answer("openai-chat", Reply("Yes."))
 
-    _, (_, *later) = conversation(
+    _, (_, *later) = converse(
         "openai-chat", refusal("openai-chat"), good, good, good, requests=requests
     )
 
@@ -190,14 +188,14 @@ def test_first_message_with_system_text_stays_the_same_object() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_system_role_refusal_without_a_system_text_is_raised(wire: WireName) -> None:
     with pytest.raises(Refused, match=r"System role|Developer instruction"):
-        conversation(wire, refusal(wire), requests=[request(*CONVERSATION[:1])])
+        converse(wire, refusal(wire), requests=[request(*CONVERSATION[:1])])
 
 
 def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
     no = {"message": "After the optional system message, conversation roles must alternate"}
 
     with pytest.raises(Refused, match="optional system message"):
-        conversation(
+        converse(
             "openai-chat",
             Answer(json.dumps(no).encode(), 400),
             requests=[request(*CONVERSATION[:1], system=SYSTEM)],
@@ -229,7 +227,7 @@ def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
     result = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
     async def main() -> tuple[str, list[dict[str, Any]]]:
-        async with asking("openai-chat", *[answer_as_gemma] * 4) as (inner, server):
+        async with open_wire("openai-chat", *[answer_as_gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
             stops = [(await stream_deltas(provider, result))[-1] for _ in range(2)]
             values = {getattr(done, "stop", "") for done in stops}

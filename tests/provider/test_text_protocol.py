@@ -38,8 +38,8 @@ from tests.provider.wires import (
     CONVERSATION,
     TOOLS,
     WIRES,
-    asking,
     message,
+    open_wire,
     request,
     stream_deltas,
     words,
@@ -157,10 +157,10 @@ class Saying:
 def test_stream_that_breaks_off_calls_nothing(
     make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
-    assert calls(until_it_breaks(make(Breaking(f"{TAGGED}\n")))) == []
+    assert calls(read_until_error(make(Breaking(f"{TAGGED}\n")))) == []
 
 
-def until_it_breaks(provider: Provider) -> list[Delta]:
+def read_until_error(provider: Provider) -> list[Delta]:
     async def main() -> list[Delta]:
         result: list[Delta] = []
         try:
@@ -185,7 +185,7 @@ def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
     async def main() -> list[Delta]:
-        async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
+        async with open_wire(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
             result = request(*CONVERSATION, tools=TOOLS)
             return await stream_deltas(TextProtocol(provider), result)
 
@@ -430,7 +430,7 @@ def test_text_calls_stay_text_when_detection_is_off() -> None:
 
 def test_text_streams_without_delay_while_calls_are_detected() -> None:
     for text in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
-        assert words(until_it_breaks(CallProtocolSelector(Breaking(text)))) == text
+        assert words(read_until_error(CallProtocolSelector(Breaking(text)))) == text
 
 
 BEGINNINGS = (
@@ -450,8 +450,8 @@ BEGINNINGS = (
 
 @pytest.mark.parametrize("begun", BEGINNINGS)
 def test_json_that_is_not_a_call_streams_before_its_end(begun: str) -> None:
-    at_once = words(until_it_breaks(CallProtocolSelector(Breaking(begun))))
-    in_pieces = words(until_it_breaks(CallProtocolSelector(Breaking(*begun))))
+    at_once = words(read_until_error(CallProtocolSelector(Breaking(begun))))
+    in_pieces = words(read_until_error(CallProtocolSelector(Breaking(*begun))))
 
     assert at_once == in_pieces == begun
 

@@ -18,7 +18,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.tools import ToolSpec
-from tests.provider.wires import asking, message, request, stream_deltas, words
+from tests.provider.wires import message, open_wire, request, stream_deltas, words
 
 ANY = Raw(b'{"type":"object","properties":{}}')
 NAMES = ("bash", "look", "mcp__s__good", "mcp__s__bad")
@@ -74,7 +74,7 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
         # With a schema for the answer, which the same words could be about.
         schema = Raw(b'{"type":"object","properties":{"a":{"type":"string"}}}')
         question = request(message("user", "?"), tools=TOOLS, schema=schema)
-        async with asking(wire, refusal(body), good, good) as (provider, server):
+        async with open_wire(wire, refusal(body), good, good) as (provider, server):
             fallback = ToolFallback(provider)
             first = await stream_deltas(fallback, question)
             second = await stream_deltas(fallback, question)
@@ -95,7 +95,7 @@ def test_refusal_that_names_no_tool_of_the_request_removes_no_tool(wording: str)
     body = {"error": {"message": wording, "type": "invalid_request_error"}}
 
     async def main() -> list[list[str]]:
-        async with asking("openai-chat", refusal(body)) as (provider, server):
+        async with open_wire("openai-chat", refusal(body)) as (provider, server):
             with pytest.raises(Exception, match="refused the request"):
                 await stream_deltas(
                     ToolFallback(provider), request(message("user", "?"), tools=TOOLS)
@@ -110,7 +110,7 @@ def test_provider_that_refuses_one_tool_after_another_is_given_up() -> None:
     no = refusal({"error": {"message": "tools.0.custom.strict: not permitted"}})
 
     async def main() -> int:
-        async with asking("anthropic", *[no] * 40) as (provider, server):
+        async with open_wire("anthropic", *[no] * 40) as (provider, server):
             with pytest.raises(ToolRefused):
                 await stream_deltas(
                     ToolFallback(provider), request(message("user", "?"), tools=many)

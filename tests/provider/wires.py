@@ -49,9 +49,9 @@ def message(role: Role, *parts: Any) -> Message:
     return Message(role, tuple(Text(p) if isinstance(p, str) else p for p in parts))
 
 
-def request(*messages: Message, **more: Any) -> Request:
+def request(*messages: Message, **fields: Any) -> Request:
     spoken = (StoredMessage(n, m) for n, m in enumerate(messages, start=1))
-    return Request(Log(list(spoken)), **{"model": "m-1", **more})
+    return Request(Log(list(spoken)), **{"model": "m-1", **fields})
 
 
 BLOB = "a" * 64
@@ -91,7 +91,7 @@ MODEL: dict[str, Any] = {"model_info": {"llama.context_length": 4096}}
 
 
 @asynccontextmanager
-async def asking(
+async def open_wire(
     wire: WireName,
     *answers: Answer | Callable[[ReceivedRequest], Answer],
     idle: float = 5.0,
@@ -119,7 +119,7 @@ def read_deltas(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Del
     """What a real client makes of an answer."""
 
     async def main() -> list[Delta]:
-        async with asking(wire, *answers, idle=idle) as (provider, _):
+        async with open_wire(wire, *answers, idle=idle) as (provider, _):
             return await stream_deltas(provider)
 
     return anyio.run(main)
@@ -135,7 +135,7 @@ def request_body(
     good = answer(wire, Reply("Yes."))
 
     async def main() -> bytes:
-        opening = asking(wire, good, model=request.model, says=says, spec=spec)
+        opening = open_wire(wire, good, model=request.model, says=says, spec=spec)
         async with opening as (provider, server):
             await stream_deltas(provider, request)
             return server.heard[0].body

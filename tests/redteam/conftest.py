@@ -17,14 +17,14 @@ def attack_home(home: Path) -> Iterator[AttackHome]:
 
 
 @pytest.fixture
-def good() -> Iterator[LoopbackServer]:
+def allowed_server() -> Iterator[LoopbackServer]:
     server = LoopbackServer("good")
     yield server
     server.close()
 
 
 @pytest.fixture
-def inside() -> Iterator[LoopbackServer]:
+def internal_server() -> Iterator[LoopbackServer]:
     """A service of the host that no rule names."""
     server = LoopbackServer("inside")
     yield server

@@ -237,7 +237,7 @@ def use_text(
 
 
 @pytest.fixture
-def whole(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+def trusted_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     """A trusted folder with a file of each kind."""
     monkeypatch.chdir(folder.root)
     kinds(folder.root)
@@ -248,13 +248,13 @@ def whole(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 @pytest.mark.parametrize("name", USES)
 def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
-    whole: Folder, name: str
+    trusted_folder: Folder, name: str
 ) -> None:
     text, words, calls = USES[name]
-    assert text in use_text(whole, words, calls)[0]
-    append_to(name)(whole.root)
+    assert text in use_text(trusted_folder, words, calls)[0]
+    append_to(name)(trusted_folder.root)
 
-    journal, result = use_text(whole, words, calls)
+    journal, result = use_text(trusted_folder, words, calls)
 
     assert text in journal
     assert "POISON" not in journal
@@ -263,60 +263,60 @@ def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
 
 @pytest.mark.parametrize("name", USES)
 def test_every_kind_of_changed_text_is_used_after_trust_add_showed_it(
-    whole: Folder, name: str
+    trusted_folder: Folder, name: str
 ) -> None:
     _, words, calls = USES[name]
-    append_to(name)(whole.root)
+    append_to(name)(trusted_folder.root)
 
-    _, result = whole.run("trust", "add", "--yes")
+    _, result = trusted_folder.run("trust", "add", "--yes")
 
     assert POISON in result
-    journal, text = use_text(whole, words, calls)
+    journal, text = use_text(trusted_folder, words, calls)
     assert "POISON" in journal
     assert "since you trusted" not in text
 
 
 def test_a_new_skill_of_a_trusted_folder_is_left_out_until_trust_add(
-    whole: Folder,
+    trusted_folder: Folder,
 ) -> None:
-    skill = whole.root / ".claude/skills/evil/SKILL.md"
+    skill = trusted_folder.root / ".claude/skills/evil/SKILL.md"
     skill.parent.mkdir()
     skill.write_text(f"---\nname: evil\ndescription: {POISON}\n---\n{POISON}\n")
 
-    system, text = whole.start_session()
+    system, text = trusted_folder.start_session()
 
     assert "POISON" not in system
     assert "SKILL.md is left out: it is new" in text
-    assert whole.run("trust", "add", "--yes")[0] == 0
-    assert "POISON" in whole.start_session()[0]
+    assert trusted_folder.run("trust", "add", "--yes")[0] == 0
+    assert "POISON" in trusted_folder.start_session()[0]
 
 
 def test_trust_for_one_start_uses_changed_files_and_reports_them(
-    whole: Folder,
+    trusted_folder: Folder,
 ) -> None:
-    append_to("AGENTS.md")(whole.root)
-    append_to(".agent/memory.md")(whole.root)
+    append_to("AGENTS.md")(trusted_folder.root)
+    append_to(".agent/memory.md")(trusted_folder.root)
 
-    system, text = whole.start_session("--trust")
+    system, text = trusted_folder.start_session("--trust")
 
     assert system.count("POISON") == 2
     assert "AGENTS.md changed since you trusted this folder; --trust uses it" in text
     assert ".agent/memory.md changed since you trusted this folder; --trust uses it" in text
-    assert "POISON" not in whole.start_session()[0]
+    assert "POISON" not in trusted_folder.start_session()[0]
 
 
 def test_a_worktree_uses_the_trusted_versions_of_its_repository(
-    whole: Folder, monkeypatch: pytest.MonkeyPatch
+    trusted_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.rmtree(whole.root / ".git")
+    shutil.rmtree(trusted_folder.root / ".git")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.example")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
-        subprocess.run([*git, *words], check=True, cwd=whole.root)
-    assert "Use tabs." in whole.start_session("-w", "one")[0]
-    append_to("AGENTS.md")(whole.root)
-    subprocess.run([*git, "commit", "-qam", "poison"], check=True, cwd=whole.root)
+        subprocess.run([*git, *words], check=True, cwd=trusted_folder.root)
+    assert "Use tabs." in trusted_folder.start_session("-w", "one")[0]
+    append_to("AGENTS.md")(trusted_folder.root)
+    subprocess.run([*git, "commit", "-qam", "poison"], check=True, cwd=trusted_folder.root)
 
-    system, text = whole.start_session("-w", "two")
+    system, text = trusted_folder.start_session("-w", "two")
 
     assert "POISON" not in system
     assert "Use tabs." in system
@@ -329,17 +329,17 @@ async def allow(question: Question) -> bool:
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "style.md", ".claude/skills/greet/SKILL.md"])
 def test_a_change_of_instructions_that_the_user_approved_stays_trusted(
-    whole: Folder, name: str
+    trusted_folder: Folder, name: str
 ) -> None:
-    text = (whole.root / name).read_text() + "Use few words.\n"
+    text = (trusted_folder.root / name).read_text() + "Use few words.\n"
     write = msgspec.json.encode({"path": name, "content": text}).decode()
     read = ("read_file", msgspec.json.encode({"path": name}).decode())
     provider = ScriptedProvider([read], [("write_file", write)], "Done.")
-    agent = Agent(directory=whole.root, provider=provider, approve=allow)
+    agent = Agent(directory=trusted_folder.root, provider=provider, approve=allow)
     result = agent.run("Change the instructions.")
     assert result.denials == ()
-    assert "Use few words." in (whole.root / name).read_text()
+    assert "Use few words." in (trusted_folder.root / name).read_text()
 
-    _, outcome = whole.start_session()
+    _, outcome = trusted_folder.start_session()
 
     assert "since you trusted" not in outcome

@@ -26,9 +26,13 @@ PUBLIC = [name for name in NAMES if name not in _NAMED_INSIDE]
 
 
 @pytest.fixture
-def door(good: LoopbackServer, inside: LoopbackServer) -> Iterator[Filtered]:
-    allowed = [f"private:site.example:{good.port}"]
-    allowed += [f"{name}:{inside.port}" for name in (*PUBLIC, "metadata.google.internal")]
+def filtered(
+    allowed_server: LoopbackServer, internal_server: LoopbackServer
+) -> Iterator[Filtered]:
+    allowed = [f"private:site.example:{allowed_server.port}"]
+    allowed += [
+        f"{name}:{internal_server.port}" for name in (*PUBLIC, "metadata.google.internal")
+    ]
     hosts = ReachableHosts(expand_all(allowed), expand_all(["denied.site.example"]))
     with run_filtered(hosts, NAMES) as served:
         yield served
@@ -40,32 +44,41 @@ def connect(target: str, host: str = "") -> bytes:
 
 
 def test_a_named_host_is_reached_by_a_tunnel_and_by_plain_http(
-    door: Filtered, good: LoopbackServer
+    filtered: Filtered, allowed_server: LoopbackServer
 ) -> None:
-    get = (
-        f"GET http://SITE.example:{good.port}/a?b=c HTTP/1.1\r\nX-Mine: 1\r\n\r\n".encode()
-    )
+    get = f"GET http://SITE.example:{allowed_server.port}/a?b=c HTTP/1.1\r\nX-Mine: 1\r\n\r\n".encode()
     inner = b"GET / HTTP/1.1\r\n\r\n"
 
-    assert door.ask(get).endswith(b"good\n")
-    assert door.ask(connect(f"site.example:{good.port}"), inner).endswith(b"good\n")
-    host = f"Host: site.example:{good.port}".encode()
-    assert good.received == [
+    assert filtered.ask(get).endswith(b"good\n")
+    assert filtered.ask(connect(f"site.example:{allowed_server.port}"), inner).endswith(
+        b"good\n"
+    )
+    host = f"Host: site.example:{allowed_server.port}".encode()
+    assert allowed_server.received == [
         b"GET /a?b=c HTTP/1.1\r\n" + host + b"\r\nX-Mine: 1\r\nConnection: close\r\n\r\n", inner,
     ]  # fmt: skip
-    (attempt,) = door.attempts()
-    assert (attempt.host, attempt.port, attempt.times) == ("site.example", good.port, 2)
+    (attempt,) = filtered.attempts()
+    assert (attempt.host, attempt.port, attempt.times) == (
+        "site.example",
+        allowed_server.port,
+        2,
+    )
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_that_resolves_to_a_private_address_is_refused(
-    door: Filtered, inside: LoopbackServer, name: str
+    filtered: Filtered, internal_server: LoopbackServer, name: str
 ) -> None:
-    assert door.status(connect(f"{name}:{inside.port}")) == 403
-    assert door.status(f"GET http://{name}:{inside.port}/ HTTP/1.1\r\n\r\n".encode()) == 403
-    assert not inside.received
-    (attempt,) = door.attempts()
-    assert (attempt.host, attempt.port, attempt.times) == (name, inside.port, 2)
+    assert filtered.status(connect(f"{name}:{internal_server.port}")) == 403
+    assert (
+        filtered.status(
+            f"GET http://{name}:{internal_server.port}/ HTTP/1.1\r\n\r\n".encode()
+        )
+        == 403
+    )
+    assert not internal_server.received
+    (attempt,) = filtered.attempts()
+    assert (attempt.host, attempt.port, attempt.times) == (name, internal_server.port, 2)
     assert attempt.refused
     # A rule that names the host as a private one would permit these.
     inside_only = name in (
@@ -78,9 +91,11 @@ def test_a_public_name_that_resolves_to_a_private_address_is_refused(
 
 
 def test_a_metadata_service_is_refused_even_by_a_rule_for_its_name(
-    door: Filtered, inside: LoopbackServer
+    filtered: Filtered, internal_server: LoopbackServer
 ) -> None:
-    assert door.status(connect(f"metadata.google.internal:{inside.port}")) == 403
+    assert (
+        filtered.status(connect(f"metadata.google.internal:{internal_server.port}")) == 403
+    )
 
 
 # {0}: the port of the service inside, {1}: that of the named host.
@@ -125,13 +140,16 @@ CONNECTS = {
 
 @pytest.mark.parametrize("target", CONNECTS.values(), ids=CONNECTS)
 def test_a_tunnel_to_an_unnamed_target_is_refused(
-    door: Filtered, good: LoopbackServer, inside: LoopbackServer, target: str
+    filtered: Filtered,
+    allowed_server: LoopbackServer,
+    internal_server: LoopbackServer,
+    target: str,
 ) -> None:
-    connection = connect(target.format(inside.port, good.port))
+    connection = connect(target.format(internal_server.port, allowed_server.port))
 
-    assert door.status(connection, b"GET / HTTP/1.1\r\n\r\n") in (400, 403)
-    assert not inside.received
-    assert not good.received
+    assert filtered.status(connection, b"GET / HTTP/1.1\r\n\r\n") in (400, 403)
+    assert not internal_server.received
+    assert not allowed_server.received
 
 
 # Whatever is served of these, only the named host is, and only one request.
@@ -166,44 +184,51 @@ REQUESTS = {
 
 @pytest.mark.parametrize("request_text", REQUESTS.values(), ids=REQUESTS)
 def test_an_ambiguous_http_request_is_refused(
-    door: Filtered, good: LoopbackServer, inside: LoopbackServer, request_text: str
+    filtered: Filtered,
+    allowed_server: LoopbackServer,
+    internal_server: LoopbackServer,
+    request_text: str,
 ) -> None:
-    data = request_text.format(inside.port, good.port).encode("latin-1")
+    data = request_text.format(internal_server.port, allowed_server.port).encode("latin-1")
 
-    assert door.status(data) in (400, 403, 411)
-    assert not inside.received
-    assert not good.received
+    assert filtered.status(data) in (400, 403, 411)
+    assert not internal_server.received
+    assert not allowed_server.received
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_second_request_on_a_connection_is_not_forwarded(
-    door: Filtered, good: LoopbackServer, inside: LoopbackServer, *, at_once: bool
+    filtered: Filtered,
+    allowed_server: LoopbackServer,
+    internal_server: LoopbackServer,
+    *,
+    at_once: bool,
 ) -> None:
-    first = (
-        f"GET http://site.example:{good.port}/ HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
+    first = f"GET http://site.example:{allowed_server.port}/ HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
+    second = (
+        f"GET http://localhost:{internal_server.port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
     )
-    second = f"GET http://localhost:{inside.port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
     pieces = [(first + second).encode()] if at_once else [first.encode(), second.encode()]
 
-    assert door.ask(*pieces).count(b"HTTP/1.1 200") == 1
-    assert len(good.received) == 1
-    assert b"localhost" not in good.received[0]
-    assert not inside.received
+    assert filtered.ask(*pieces).count(b"HTTP/1.1 200") == 1
+    assert len(allowed_server.received) == 1
+    assert b"localhost" not in allowed_server.received[0]
+    assert not internal_server.received
 
 
 def test_a_request_hidden_behind_a_body_is_not_forwarded(
-    door: Filtered, good: LoopbackServer
+    filtered: Filtered, allowed_server: LoopbackServer
 ) -> None:
-    head = f"POST http://site.example:{good.port}/ HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
+    head = f"POST http://site.example:{allowed_server.port}/ HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
     hidden = b"GET /admin HTTP/1.1\r\nHost: other.example\r\n\r\n"
 
-    door.ask(head.encode() + b"hello" + hidden)
+    filtered.ask(head.encode() + b"hello" + hidden)
 
-    assert good.received[0].endswith(b"\r\n\r\nhello")
+    assert allowed_server.received[0].endswith(b"\r\n\r\nhello")
 
 
 def test_a_host_is_connected_at_its_first_resolved_address(
-    good: LoopbackServer, inside: LoopbackServer
+    allowed_server: LoopbackServer, internal_server: LoopbackServer
 ) -> None:
     """The address that was judged is the one that is connected to: the name is asked for once."""
     answers = [["127.0.0.1"], ["127.0.0.2"]]
@@ -212,30 +237,34 @@ def test_a_host_is_connected_at_its_first_resolved_address(
         def __getitem__(self, name: str) -> list[str]:
             return answers.pop(0)
 
-    hosts = ReachableHosts((f"private:turns.example:{good.port}",))
+    hosts = ReachableHosts((f"private:turns.example:{allowed_server.port}",))
     with run_filtered(hosts, Changing({"turns.example": []})) as door:
         assert (
-            door.status(connect(f"turns.example:{good.port}"), b"GET / HTTP/1.1\r\n\r\n")
+            door.status(
+                connect(f"turns.example:{allowed_server.port}"), b"GET / HTTP/1.1\r\n\r\n"
+            )
             == 200
         )
-    assert len(good.received) == 1
+    assert len(allowed_server.received) == 1
     assert answers == [["127.0.0.2"]]
 
 
 def test_proxy_headers_are_not_forwarded_to_the_server(
-    door: Filtered, good: LoopbackServer
+    filtered: Filtered, allowed_server: LoopbackServer
 ) -> None:
     words = "Proxy-Authorization: Basic c2VjcmV0\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n"
-    door.ask(f"GET http://site.example:{good.port}/ HTTP/1.1\r\n{words}\r\n".encode())
+    filtered.ask(
+        f"GET http://site.example:{allowed_server.port}/ HTTP/1.1\r\n{words}\r\n".encode()
+    )
 
-    assert b"c2VjcmV0" not in good.received[0]
-    assert b"h2c" not in good.received[0]
+    assert b"c2VjcmV0" not in allowed_server.received[0]
+    assert b"h2c" not in allowed_server.received[0]
 
 
 def test_every_public_host_does_not_include_loopback_addresses(
-    inside: LoopbackServer,
+    internal_server: LoopbackServer,
 ) -> None:
     with run_filtered(ReachableHosts(("*:*",)), NAMES) as door:
         for host in ("127.0.0.1", "localhost", "2130706433", "loops.example", "[::1]"):
-            assert door.status(connect(f"{host}:{inside.port}")) in (400, 403)
-    assert not inside.received
+            assert door.status(connect(f"{host}:{internal_server.port}")) in (400, 403)
+    assert not internal_server.received

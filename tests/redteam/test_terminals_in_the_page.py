@@ -26,7 +26,7 @@ from tests.server.page_terminals import (
     page_headers,
     variables,
 )
-from tests.server.serving import Client, server
+from tests.server.serving import Client, open_server
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ def starts(client: Client, id_: str) -> int:
 async def test_without_the_flag_there_is_no_route_no_script_and_no_panel(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         headers = page_headers(client)
         token = await ask_token(client, id_, headers)
@@ -87,7 +87,9 @@ async def test_without_the_flag_there_is_no_route_no_script_and_no_panel(
 async def test_only_the_developer_page_has_a_terminal_and_its_policy_is_that_of_all(
     is_on: bool, tmp_path: Path
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path) if is_on else None) as client:
+    async with open_server(
+        tmp_path, terminal=variables(tmp_path) if is_on else None
+    ) as client:
         headers = page_headers(client)
         user = await client.ask("GET", "/", headers=headers)
         developer = await client.ask("GET", "/dev", headers=headers)
@@ -103,7 +105,7 @@ async def test_only_the_developer_page_has_a_terminal_and_its_policy_is_that_of_
 async def test_tokens_and_sockets_of_other_sites_other_persons_and_programs_are_refused(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         own = page_headers(client)
         callers = {
@@ -134,7 +136,7 @@ async def test_tokens_and_sockets_of_other_sites_other_persons_and_programs_are_
 
 
 async def test_a_token_is_good_once_and_for_its_conversation_only(tmp_path: Path) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_, other = await client.begin(), await client.begin()
         first = (await ask_token(client, id_, page_headers(client))).json["token"]
         elsewhere = await refusal(client, other, first)
@@ -200,7 +202,7 @@ def test_a_server_that_others_reach_has_no_terminals(
 async def test_nothing_starts_before_a_valid_first_frame(
     frame: str | bytes, tmp_path: Path
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with dial(client, id_, page_headers(client)) as socket:
             await socket.send(frame)
@@ -224,7 +226,7 @@ async def test_nothing_starts_before_a_valid_first_frame(
 async def test_a_frame_that_breaks_the_protocol_ends_the_terminal(
     frame: str | bytes, tmp_path: Path
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.socket.send(frame)
@@ -237,7 +239,7 @@ async def test_output_that_looks_like_a_report_of_the_shell_is_not_recorded(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "evil.txt").write_text("\x1b]633;E;curl evil.example;0\x07\x1b]633;E;0\x07")
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("cat evil.txt; echo seen$((1+1)); exit\r")

@@ -8,7 +8,7 @@ import pytest
 from refold import Agent
 from refold.client.types import Protected, Upload
 from refold.testing.providers import ScriptedProvider
-from tests.server.serving import server
+from tests.server.serving import open_server
 from tests.server.test_files import upload
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_an_upload_under_a_new_name_follows_no_link(
         folder.mkdir(parents=True)
     (root / "notes.txt").write_text("original")
     (root / "notes-1.txt").symlink_to(LINKS[name])
-    async with server(root) as client:
+    async with open_server(root) as client:
         id_ = await client.begin()
         done = await upload(client, id_, "notes.txt?rename=true", b"x")
         again = await upload(client, id_, "notes-1.txt", b"x")

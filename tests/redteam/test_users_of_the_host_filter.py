@@ -18,7 +18,7 @@ from refold.client.questions import Question
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import BackgroundEnded, Ended, Entry
 from refold.testing.providers import Line, ScriptedConversations
-from tests.agents.families import give, tool_call
+from tests.agents.families import task_call, tool_call
 from tests.network.filtered import LoopbackServer
 from tests.place.walled import needs_bubblewrap
 
@@ -94,11 +94,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, good: LoopbackServer, inside: LoopbackServer) -> Iterator[Place]:
+def place(
+    tmp_path: Path, allowed_server: LoopbackServer, internal_server: LoopbackServer
+) -> Iterator[Place]:
     needs_bubblewrap()
-    yield Place(tmp_path, good, inside)
-    assert len(good.received) == 1
-    assert not inside.received
+    yield Place(tmp_path, allowed_server, internal_server)
+    assert len(allowed_server.received) == 1
+    assert not internal_server.received
 
 
 def ends(events: Sequence[Any]) -> list[Ended]:
@@ -121,7 +123,7 @@ def test_a_command_reaches_only_the_hosts_that_its_question_names(
 def test_a_command_of_a_subagent_reaches_only_the_hosts_of_rules(place: Place) -> None:
     fetch = tool_call("bash", command=place.fetch, network=True)
     events = place.run(
-        [give("task")], "Done.", allow=["bash", f"net({place.good})"],
+        [task_call("task")], "Done.", allow=["bash", f"net({place.good})"],
         task=[[fetch], "It is fetched."],
     )  # fmt: skip
 

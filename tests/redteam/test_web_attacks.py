@@ -6,7 +6,7 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Access
 from refold.permissions.rules import parse
 from refold.values.tools import Effect
-from tests.permissions.places import place
+from tests.permissions.places import make_facts
 
 # They are refused before any name is resolved: behind a proxy, they are not resolved here.
 INSIDE = (
@@ -27,7 +27,7 @@ def test_web_fetch_denies_private_addresses_without_a_rule_for_them(
 ) -> None:
     rules = [parse(rule, "allow")] if rule else []
 
-    decision = decide(Access("web_fetch", Effect.NET, url), "bypass", rules, place())
+    decision = decide(Access("web_fetch", Effect.NET, url), "bypass", rules, make_facts())
 
     assert decision.verdict == "deny"
 
@@ -36,7 +36,10 @@ def test_an_allow_rule_for_a_private_host_name_permits_web_fetch() -> None:
     rules = [parse("web_fetch(domain:wiki.internal)", "allow")]
 
     decision = decide(
-        Access("web_fetch", Effect.NET, "http://wiki.internal/a"), "default", rules, place()
+        Access("web_fetch", Effect.NET, "http://wiki.internal/a"),
+        "default",
+        rules,
+        make_facts(),
     )
 
     assert decision.verdict == "allow"

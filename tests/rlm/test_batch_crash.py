@@ -31,7 +31,7 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
     journal = home / SESSION / FILE_NAME
 
     with _start(home, path) as first:
-        _until(lambda: path.exists() and path.read_text().count("\n") >= after)
+        _wait_until(lambda: path.exists() and path.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
     done = {asked.key for asked, _ in successful_leaves(_entries(journal))}
@@ -62,9 +62,9 @@ def _start(home: Path, heard: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
 
 
-def _until(there: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
-    while not there():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)  # another process: there is no notification
 

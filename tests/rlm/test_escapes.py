@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from refold.place.reaper import owner_token
 from refold.rlm.worker_port import Variables, WorkerLimits, WorkerLost
 from tests.place.walled import list_marked, needs_bubblewrap
-from tests.rlm.walled_python import QUICK, Session, python, using, value
+from tests.rlm.walled_python import QUICK, Session, python, run_with_session, value
 
 SHORT = WorkerLimits(seconds=1, memory=512 * 1024**2)
 
@@ -66,7 +66,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
         assert text.endswith("False False")
 
     try:
-        using(tmp_path / "ws", use, own=(str(home / "refold"),))
+        run_with_session(tmp_path / "ws", use, own=(str(home / "refold"),))
     finally:
         del os.environ["ACME_API_KEY"]
 
@@ -86,7 +86,7 @@ def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> Non
         )
         assert private in str(value(cell))
 
-    using(root, use)
+    run_with_session(root, use)
 
     assert [path for path in [*places, private] if os.path.exists(path)] == []
 
@@ -115,7 +115,7 @@ def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
             )
             assert value(cell) == ["shut"] * 3
 
-        using(tmp_path / "ws", use)
+        run_with_session(tmp_path / "ws", use)
 
 
 def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
         )
         assert value(cell) is True
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_killing_parent_processes_ends_only_the_worker(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_killing_parent_processes_ends_only_the_worker(tmp_path: Path) -> None:
     )
 
     assert "Python worker" in why
-    using(root, another)
+    run_with_session(root, another)
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_allocating_ten_gigabytes_is_a_memory_error_and_the_worker_survives(
         assert cell.text.endswith("MemoryError")
         assert await session.text("x") == "1"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_final_ends_the_cell_even_if_code_catches_its_exception(tmp_path: Path) 
             # It lives, and comes to rest in the two seconds that it has.
             assert await session.text("seen") == "[]", code
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_final_counts_even_if_the_process_exits_immediately(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_final_counts_even_if_the_process_exits_immediately(tmp_path: Path) -> N
         )
         assert value(await session.cell(code)) == [1]
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_code_that_continues_after_final_is_killed(tmp_path: Path) -> None:
         with pytest.raises(WorkerLost, match="FINAL was called"):
             await session.persist()
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> No
         await session.persist()
 
     begin = time.monotonic()
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
     assert time.monotonic() - begin < 40
     assert list_marked(owner_token()) == []
@@ -278,7 +278,7 @@ def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None
         assert await session.text("x") == "1"
         assert ("x", "int") in restored.kept
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
     assert not mark.exists()
 
@@ -443,7 +443,7 @@ def test_a_forked_process_cannot_call_the_host_or_set_the_final_value(
         assert text.endswith("ended 0")
         assert session.host.heard == []
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
             await session.cell(code)
             assert await session.text("print(lm('a', 'b'), len([1]))") == "lm is answered 1"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_results_of_recursion_exits_and_huge_output_are_short(tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_results_of_recursion_exits_and_huge_output_are_short(tmp_path: Path) ->
         assert not odd.failed
         odd.text.encode()
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
@@ -495,4 +495,4 @@ def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
             assert cell.text.endswith("Stopped: the cell ran over 0.2 s.")
         assert await session.text("x") == "5"
 
-    using(tmp_path / "ws", use, WorkerLimits(seconds=0.2, memory=512 * 1024**2))
+    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.2, memory=512 * 1024**2))

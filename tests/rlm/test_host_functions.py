@@ -46,10 +46,10 @@ class Siblings:
         return next(self._reports)
 
 
-def make_run(*answers: str, **more: Any) -> CodeSession:
+def make_run(*answers: str, **options: Any) -> CodeSession:
     texts: list[str] = []
     return CodeSession(
-        ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=texts, **more
+        ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=texts, **options
     )
 
 

@@ -33,8 +33,8 @@ ECHO = Leaf(str)
 LINE = "this stands in the file, word for word"
 
 
-def make_run(*answers: Any, **more: Any) -> CodeSession:
-    return CodeSession(ScriptedProvider(*answers), ECHO, **more)
+def make_run(*answers: Any, **options: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), ECHO, **options)
 
 
 def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot() -> None:

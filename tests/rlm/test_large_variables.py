@@ -13,7 +13,7 @@ from refold.rlm.worker_port import VariableReport, Variables, WorkerLost
 from refold.rlm.worker_side.namespace import Namespace
 from refold.rlm.worker_side.snapshots import Parts, put
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.walled_python import Session, python, using
+from tests.rlm.walled_python import Session, python, run_with_session
 
 LARGE = 300_000
 
@@ -43,7 +43,7 @@ def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
         assert (second.parts, second.new) == (first.parts, {})
         assert len(first.index) < 1_000
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 CHANGES = (
@@ -99,7 +99,7 @@ def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
         )
         assert dict(report.kept) == {"x": "str", "n": "int"}
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_material_is_freed_as_bytes_once_it_is_a_text() -> None:
@@ -128,7 +128,7 @@ def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> No
         ):
             assert await session.text(code) == await session.text(code)
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
@@ -149,4 +149,4 @@ def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
         with pytest.raises(WorkerLost, match="named a part that does not exist"):
             await session.persist()
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)

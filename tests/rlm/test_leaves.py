@@ -26,8 +26,8 @@ def last_line(text: str) -> str:
     return f"<{text.splitlines()[1] if '<material>' in text else text}>"
 
 
-def make_run(*answers: str, leaf: Leaf | None = None, **more: Any) -> CodeSession:
-    return CodeSession(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
+def make_run(*answers: str, leaf: Leaf | None = None, **options: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), leaf or Leaf(last_line), **options)
 
 
 def test_lm_makes_one_model_call_that_the_journal_records() -> None:

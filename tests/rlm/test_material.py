@@ -11,7 +11,7 @@ from refold.rlm.material import Material, flat_text, read_material, recursive_te
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     return Path(os.path.realpath(tmp_path))
 
 
@@ -19,73 +19,73 @@ def read(top: Path, *named: str, most: int = 10_000) -> Material:
     return read_material(named, str(top), lambda _: "", most)
 
 
-def test_material_of_one_file_is_its_text(top: Path) -> None:
-    (top / "a.txt").write_text("héllo\n")
+def test_material_of_one_file_is_its_text(root: Path) -> None:
+    (root / "a.txt").write_text("héllo\n")
 
-    result = read(top, "a.txt")
+    result = read(root, "a.txt")
 
     content = sha256("héllo\n".encode()).hexdigest()
-    assert result == Material("héllo\n", 1, 7, read=((str(top / "a.txt"), content),))
+    assert result == Material("héllo\n", 1, 7, read=((str(root / "a.txt"), content),))
     assert (result.tokens, result.description) == (2, "a text of 6 characters")
 
 
-def test_material_of_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
-    (top / "in/deep").mkdir(parents=True)
-    (top / "in/b.txt").write_text("b")
-    (top / "in/deep/a.md").write_text("aa")
-    (top / "in/link.txt").symlink_to(top / "in/b.txt")
+def test_material_of_a_folder_is_a_dictionary_from_path_to_text(root: Path) -> None:
+    (root / "in/deep").mkdir(parents=True)
+    (root / "in/b.txt").write_text("b")
+    (root / "in/deep/a.md").write_text("aa")
+    (root / "in/link.txt").symlink_to(root / "in/b.txt")
 
-    result = read(top, "in")
+    result = read(root, "in")
 
     assert (result.value, result.files, result.size) == (
         {"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3,
     )  # fmt: skip
     assert result.read == (
-        (str(top / "in/b.txt"), sha256(b"b").hexdigest()),
-        (str(top / "in/deep/a.md"), sha256(b"aa").hexdigest()),
+        (str(root / "in/b.txt"), sha256(b"b").hexdigest()),
+        (str(root / "in/deep/a.md"), sha256(b"aa").hexdigest()),
     )
     assert result.description == "a dict from path to text, 2 files, 3 characters in all"
 
 
-def test_a_file_name_that_is_not_utf_8_is_escaped(top: Path) -> None:
-    (top / "in").mkdir()
-    Path(os.fsdecode(os.fsencode(top) + b"/in/\xff.txt")).write_text("b")
+def test_a_file_name_that_is_not_utf_8_is_escaped(root: Path) -> None:
+    (root / "in").mkdir()
+    Path(os.fsdecode(os.fsencode(root) + b"/in/\xff.txt")).write_text("b")
 
-    result = read(top, "in")
+    result = read(root, "in")
 
     assert result.value == {"in/\\xff.txt": "b"}
-    assert [path for path, _ in result.read] == [f"{top}/in/\\xff.txt"]
+    assert [path for path, _ in result.read] == [f"{root}/in/\\xff.txt"]
 
 
-def test_material_of_a_folder_with_one_file_is_a_dictionary(top: Path) -> None:
-    (top / "in").mkdir()
-    (top / "in/b.txt").write_text("b")
+def test_material_of_a_folder_with_one_file_is_a_dictionary(root: Path) -> None:
+    (root / "in").mkdir()
+    (root / "in/b.txt").write_text("b")
 
-    assert read(top, "in").value == {"in/b.txt": "b"}
+    assert read(root, "in").value == {"in/b.txt": "b"}
 
 
-def test_material_of_several_paths_is_one_dictionary_without_duplicates(top: Path) -> None:
-    (top / "in").mkdir()
-    (top / "in/b.txt").write_text("b")
-    (top / "c.txt").write_text("c")
+def test_material_of_several_paths_is_one_dictionary_without_duplicates(root: Path) -> None:
+    (root / "in").mkdir()
+    (root / "in/b.txt").write_text("b")
+    (root / "c.txt").write_text("c")
 
-    result = read(top, "c.txt", "in", "in/b.txt")
+    result = read(root, "c.txt", "in", "in/b.txt")
 
     assert result.value == {"c.txt": "c", "in/b.txt": "b"}
 
 
-def test_material_outside_the_directory_has_absolute_paths(top: Path) -> None:
-    (top / "here").mkdir()
-    (top / "there").mkdir()
-    (top / "there/a.txt").write_text("a")
+def test_material_outside_the_directory_has_absolute_paths(root: Path) -> None:
+    (root / "here").mkdir()
+    (root / "there").mkdir()
+    (root / "there/a.txt").write_text("a")
 
-    result = read_material([str(top / "there")], str(top / "here"), lambda _: "")
+    result = read_material([str(root / "there")], str(root / "here"), lambda _: "")
 
-    assert result.value == {f"{top}/there/a.txt": "a"}
+    assert result.value == {f"{root}/there/a.txt": "a"}
 
 
-def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
-    folder = top / "in"
+def test_material_omits_binary_ignored_and_secret_files(root: Path) -> None:
+    folder = root / "in"
     (folder / ".git").mkdir(parents=True)
     (folder / ".git/config").write_text("not ours")
     (folder / ".gitignore").write_text("*.log\n")
@@ -97,7 +97,7 @@ def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
     (folder / "denied.txt").write_text("no")
 
     result = read_material(
-        ["in"], str(top), lambda path: "a rule" if path.endswith("denied.txt") else ""
+        ["in"], str(root), lambda path: "a rule" if path.endswith("denied.txt") else ""
     )
 
     assert result.value == {"in/.gitignore": "*.log\n", "in/kept.txt": "kept"}
@@ -107,12 +107,12 @@ def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
     )
 
 
-def test_material_too_large_for_memory_is_a_list_of_paths(top: Path) -> None:
-    (top / "in").mkdir()
+def test_material_too_large_for_memory_is_a_list_of_paths(root: Path) -> None:
+    (root / "in").mkdir()
     for name in "ab":
-        (top / f"in/{name}.txt").write_text("x" * 6_000)
+        (root / f"in/{name}.txt").write_text("x" * 6_000)
 
-    result = read(top, "in")
+    result = read(root, "in")
 
     assert result == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
     assert result.tokens == 3_000
@@ -132,23 +132,23 @@ def test_material_too_large_for_memory_is_a_list_of_paths(top: Path) -> None:
     ],
 )
 def test_named_material_that_cannot_be_read_is_an_error(
-    top: Path, name: str, said: str
+    root: Path, name: str, said: str
 ) -> None:
-    (top / "zero.bin").write_bytes(b"a\0b")
-    (top / "empty").mkdir()
-    os.mkfifo(top / "pipe")
+    (root / "zero.bin").write_bytes(b"a\0b")
+    (root / "empty").mkdir()
+    os.mkfifo(root / "pipe")
 
     with pytest.raises(BadInput) as error:
-        read(top, name)
+        read(root, name)
 
     assert str(error.value) == said
 
 
-def test_a_file_denied_by_a_rule_is_not_read_even_if_named(top: Path) -> None:
-    (top / "a.txt").write_text("a")
+def test_a_file_denied_by_a_rule_is_not_read_even_if_named(root: Path) -> None:
+    (root / "a.txt").write_text("a")
 
     with pytest.raises(BadInput, match=r"'a.txt' is not read: a rule"):
-        read_material(["a.txt"], str(top), lambda _: "a rule")
+        read_material(["a.txt"], str(root), lambda _: "a rule")
 
 
 def test_without_material_the_question_is_unchanged() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from refold.rlm.worker_port import VariableReport, WorkerLimits, WorkerLost
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.walled_python import Session, python, using, value
+from tests.rlm.walled_python import Session, python, run_with_session, value
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_a_cell_returns_its_output_and_the_value_of_its_last_line(
         )
         assert session.printed[0] == "hello"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
         cell = await session.cell("try: 1/0\nexcept ZeroDivisionError: raise KeyError('k')")
         assert "division by zero\nwhich led to:" in cell.text
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_code_calls_host_functions_with_positional_and_keyword_arguments(
@@ -83,7 +83,7 @@ def test_code_calls_host_functions_with_positional_and_keyword_arguments(
             assert error in cell.text
         assert await session.text("try: fails('x')\nexcept HostError as e: print(e)") == "x"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None
             == "refused"
         )
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
         assert text == "[True, False, True] overloaded True\n['one', 'three']"
         assert value(await session.cell("FINAL(all)"))[1] == {"__failed__": "overloaded"}  # pyright: ignore[reportIndexIssue]
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> No
         assert text == "True"
         assert len(session.host.heard) == 500
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
         assert cell.text == "'lm'"
         assert cell.seconds < 0.2
 
-    using(tmp_path / "ws", use, WorkerLimits(seconds=0.2))
+    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.2))
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_computing_time_counts_while_another_thread_waits_for_the_host(
         assert cell.failed
         assert "the cell ran over 1 s" in cell.text
 
-    using(tmp_path / "ws", use, WorkerLimits(seconds=1))
+    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=1))
 
 
 def test_a_cancelled_cell_is_stopped_and_its_calls_with_it(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_cancelled_cell_is_stopped_and_its_calls_with_it(tmp_path: Path) -> No
                 await session.cell(f"x = 1\n{code}")
         assert await session.text("x") == "1"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> 
         assert await session.text(code) == "1"
         assert await session.text("thread.join(5); seen") == "['rlm was stopped.']"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> N
             await session.worker.run("lm('a', 'b')", broken, session.printed.append)
         assert await session.text("1") == "1"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_overwritten_reserved_names_are_restored_and_reported(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_overwritten_reserved_names_are_restored_and_reported(tmp_path: Path) ->
         )
         assert await session.text("budget()") == "'budget is answered'"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
         assert len(await session.text("context")) < 1_200
         assert await session.text("parts") == "[{'__failed__': 'as it stands'}]"
 
-    using(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use)
 
 
 def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_variable_that_cannot_be_restored_loses_only_itself(tmp_path: Path) ->
         assert "invalid literal for int()" in restored.lost[0][1]
         assert await session.text("a, b") == "(1, 2)"
 
-    using(tmp_path / "ws", use, WorkerLimits(seconds=0.3))
+    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.3))
 
 
 def test_cells_also_run_without_a_sandbox(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_cells_also_run_without_a_sandbox(tmp_path: Path) -> None:
         assert await session.text("x = 2\nx * 21") == "42"
         assert (await session.cell("FINAL(x)")).final is not None
 
-    using(tmp_path / "ws", use, profile="off")
+    run_with_session(tmp_path / "ws", use, profile="off")
 
 
 def test_a_worker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from tests.rlm.acting_by_code import (
 ECHO = Leaf(lambda words: words)
 
 
-def make_run(*answers: Any, **more: Any) -> CodeSession:
-    return CodeSession(ScriptedProvider(*answers), ECHO, **more)
+def make_run(*answers: Any, **options: Any) -> CodeSession:
+    return CodeSession(ScriptedProvider(*answers), ECHO, **options)
 
 
 def test_code_searches_the_material_and_final_ends_the_turn() -> None:

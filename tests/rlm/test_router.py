@@ -13,7 +13,7 @@ TASKS: list[dict[str, Any]] = yaml.safe_load(
 )
 
 
-def way(task: dict[str, Any]) -> str:
+def chosen_way(task: dict[str, Any]) -> str:
     size = Size(task["tokens"], task["files"], task["window"])
     return route(task["question"], size).way
 
@@ -29,7 +29,7 @@ def test_the_router_has_thirty_labelled_tasks_with_reasons() -> None:
 
 
 def test_the_router_is_right_on_at_least_26_of_30_tasks() -> None:
-    wrong = [task["question"] for task in TASKS if way(task) != task["way"]]
+    wrong = [task["question"] for task in TASKS if chosen_way(task) != task["way"]]
 
     assert len(wrong) <= 4, wrong
 
@@ -37,7 +37,7 @@ def test_the_router_is_right_on_at_least_26_of_30_tasks() -> None:
 def test_the_router_is_right_on_at_least_6_of_8_unseen_tasks() -> None:
     unseen = [task for task in TASKS if task.get("unseen")]
 
-    assert sum(way(task) == task["way"] for task in unseen) >= 6
+    assert sum(chosen_way(task) == task["way"] for task in unseen) >= 6
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_the_page_states_the_score_on_unseen_misleading_questions() -> None:
     page = (Path(__file__).parents[2] / "docs/guides/rlm.md").read_text(encoding="utf-8")
     unseen = [task for task in HARD if task.get("unseen")]
 
-    right = sum(way(task) == task["way"] for task in unseen)
+    right = sum(chosen_way(task) == task["way"] for task in unseen)
 
     assert f"{right} of {len(unseen)}" in page

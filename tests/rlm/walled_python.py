@@ -112,15 +112,15 @@ async def python(
         commands.close()
 
 
-def using(
+def run_with_session(
     root: Path,
-    use: Callable[[Session], Awaitable[None]],
+    function: Callable[[Session], Awaitable[None]],
     limits: WorkerLimits = QUICK,
     **wish: object,
 ) -> None:
     async def main() -> None:
         async with python(root, limits, **wish) as session:
-            await use(session)
+            await function(session)
 
     anyio.run(main)
 

@@ -87,7 +87,7 @@ class Client:
 
 
 @asynccontextmanager
-async def server(
+async def open_server(
     directory: Path,
     *replies: Any,
     provider: Callable[[], Provider | None] | None = None,
@@ -168,5 +168,5 @@ async def read_until(socket: ClientConnection, until: str) -> list[Plain]:
     return plains
 
 
-async def order(socket: ClientConnection, type_: str, **fields: object) -> None:
+async def send_order(socket: ClientConnection, type_: str, **fields: object) -> None:
     await socket.send(json.dumps({"type": type_, **fields}))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from refold.client.elsewhere import AddressRights, find_directory_elsewhere
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ async def test_an_address_is_refused_on_each_way_to_give_one(
     address, trace = trap(tmp_path)
     below = (tmp_path,) if roots else ()
     rights = AddressRights(free=roots)  # a root excludes all addresses
-    async with server(tmp_path, "Hi.", roots=below, rights=rights) as client:
+    async with open_server(tmp_path, "Hi.", roots=below, rights=rights) as client:
         id_ = await client.begin()
         statuses = await use_everywhere(client, address, id_)
 
@@ -48,7 +48,7 @@ async def test_an_address_is_refused_on_each_way_to_give_one(
         by_path = await client.ask("POST", "/api/conversations", {"workspace": stand_in})
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
-            await order(socket, "set_directory", directory=stand_in)
+            await send_order(socket, "set_directory", directory=stand_in)
             refused = (await read_until(socket, "error"))[-1]
 
     assert statuses == [400, 400, 400]
@@ -64,7 +64,7 @@ async def test_a_conversation_begins_in_a_named_workspace_and_its_status_says_wh
     far.mkdir()
     address = f"cmd:sh # {far}"
     rights = AddressRights({"build": address})
-    async with server(tmp_path, "Hi.", rights=rights) as client:
+    async with open_server(tmp_path, "Hi.", rights=rights) as client:
         choices = (await client.ask("GET", "/api/folders")).json
         created = (
             await client.ask("POST", "/api/conversations", {"workspace": "build"})
@@ -82,10 +82,10 @@ async def test_an_address_of_an_earlier_session_is_offered_to_the_user_alone(
     tmp_path: Path,
 ) -> None:
     address = f"cmd:sh # {tmp_path}"
-    async with server(tmp_path, "Hi.", rights=AddressRights(free=True)) as client:
+    async with open_server(tmp_path, "Hi.", rights=AddressRights(free=True)) as client:
         host = client.host
         async with client.follow(await client.begin(workspace=address)) as socket:
-            await order(socket, "user_message", text="Hello")
+            await send_order(socket, "user_message", text="Hello")
             await read_until(socket, "result")
         host.paths = replace(host.paths, rights=AddressRights(recent=True))
         choices = (await client.ask("GET", "/api/folders")).json

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ async def follow_new_conversation(
 ) -> AsyncGenerator[Any]:
     """A socket of a new conversation, to which the first message was sent."""
     async with served as client, client.follow(await client.begin()) as socket:
-        await order(socket, "user_message", text="Go.")
+        await send_order(socket, "user_message", text="Go.")
         yield socket
 
 
@@ -26,13 +26,15 @@ def edits(*names: str) -> list[tuple[str, str]]:
     return [("write_file", f'{{"path": "{name}", "content": "x"}}') for name in names]
 
 
-async def requests(socket: Any, count: int) -> list[dict[str, Any]]:
+async def read_requests(socket: Any, count: int) -> list[dict[str, Any]]:
     return [(await read_until(socket, "tool_approval_request"))[-1] for _ in range(count)]
 
 
 async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> None:
-    async with follow_new_conversation(server(tmp_path, edits("a.txt"), "Done.")) as socket:
-        (request,) = await requests(socket, 1)
+    async with follow_new_conversation(
+        open_server(tmp_path, edits("a.txt"), "Done.")
+    ) as socket:
+        (request,) = await read_requests(socket, 1)
 
     assert request["easier_mode"] == "accept-edits"
     assert "conditions" not in request
@@ -40,8 +42,8 @@ async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> No
 
 async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> None:
     command = ("bash", '{"command": "touch a.txt"}')
-    async with follow_new_conversation(server(tmp_path, [command], "Done.")) as socket:
-        (request,) = await requests(socket, 1)
+    async with follow_new_conversation(open_server(tmp_path, [command], "Done.")) as socket:
+        (request,) = await read_requests(socket, 1)
 
     conditions = request["conditions"]
     assert set(conditions) == {"sandboxed", "network", "opened", "hosts", "shown"}
@@ -50,10 +52,10 @@ async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> 
 
 async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
     async with follow_new_conversation(
-        server(tmp_path, edits("a.txt", "b.txt"), "Done.")
+        open_server(tmp_path, edits("a.txt", "b.txt"), "Done.")
     ) as socket:
-        await requests(socket, 2)
-        await order(socket, "set_mode", mode="accept-edits")
+        await read_requests(socket, 2)
+        await send_order(socket, "set_mode", mode="accept-edits")
         await read_until(socket, "result")
 
     assert {path.name for path in tmp_path.glob("*.txt")} == {"a.txt", "b.txt"}
@@ -63,15 +65,15 @@ async def test_a_rule_that_was_written_allows_the_requests_that_it_covers(
     tmp_path: Path,
 ) -> None:
     calls = edits("a.txt", "b.txt", "c.md")
-    async with follow_new_conversation(server(tmp_path, calls, "Done.")) as socket:
-        first, _, last = await requests(socket, 3)
+    async with follow_new_conversation(open_server(tmp_path, calls, "Done.")) as socket:
+        first, _, last = await read_requests(socket, 3)
         answer = {"call_id": first["call_id"], "hash": first["hash"], "allowed": True}
-        await order(
+        await send_order(
             socket, "tool_approval_response", **answer, grant="session",
             rule="write_file(./*.txt)",
         )  # fmt: skip
         await read_until(socket, "tool_result")
-        await order(
+        await send_order(
             socket, "tool_approval_response", call_id=last["call_id"], hash=last["hash"],
             allowed=False,
         )  # fmt: skip

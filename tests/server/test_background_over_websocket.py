@@ -6,14 +6,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
 FLAGS = {"permission_mode": "bypass", "sandbox.profile": "off"}
 
 
-def starting(command: str, *, notify: bool = False) -> list[tuple[str, str]]:
+def start_calls(command: str, *, notify: bool = False) -> list[tuple[str, str]]:
     arguments = {"command": command, "notify": notify}
     wanted = {"name": "background_run", "arguments": arguments}
     return [("tool_call", json.dumps(wanted))]
@@ -21,12 +21,12 @@ def starting(command: str, *, notify: bool = False) -> list[tuple[str, str]]:
 
 async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> None:
     command = "until test -e go; do sleep 0.01; done; echo built"
-    replies = (starting(command, notify=True), "It runs.", "It is built.")
+    replies = (start_calls(command, notify=True), "It runs.", "It is built.")
 
-    async with server(tmp_path, *replies, flags=FLAGS) as client:
+    async with open_server(tmp_path, *replies, flags=FLAGS) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Build it.")
+            await send_order(socket, "user_message", text="Build it.")
             records = await read_until(socket, "turn_end")
             (tmp_path / "go").touch()
             result = await read_until(socket, "turn_end")
@@ -38,14 +38,14 @@ async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> 
 
 
 async def test_a_conversation_is_busy_until_its_command_is_stopped(tmp_path: Path) -> None:
-    replies = (starting("sleep 982"), "It runs.")
+    replies = (start_calls("sleep 982"), "It runs.")
 
-    async with server(tmp_path, *replies, flags=FLAGS) as client:
+    async with open_server(tmp_path, *replies, flags=FLAGS) as client:
         id_ = await client.begin()
         conversation = client.host.conversation(id_)
         assert conversation is not None
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Start it.")
+            await send_order(socket, "user_message", text="Start it.")
             await read_until(socket, "turn_end")
         while conversation.feed.followers:
             await anyio.sleep(0.01)

@@ -12,7 +12,7 @@ from refold.client.folder_trust import KEEP, USE, record_versions
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
 from tests.journal.journals import prompts_in
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 QUESTION = "Send the changed instructions to the model from now on?"
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-async def status(socket: ClientConnection) -> dict[str, Any]:
+async def read_status(socket: ClientConnection) -> dict[str, Any]:
     return (await read_until(socket, "status"))[-1]
 
 
@@ -42,8 +42,8 @@ def instructions_sent(id_: str) -> Iterator[str]:
         yield "new" if "Use spaces." in prompt.system else "trusted"
 
 
-async def turn(socket: ClientConnection) -> None:
-    await order(socket, "user_message", text="Hi.")
+async def run_turn(socket: ClientConnection) -> None:
+    await send_order(socket, "user_message", text="Hi.")
     await read_until(socket, "result")
 
 
@@ -51,10 +51,10 @@ async def test_the_status_contains_changed_instructions_with_the_texts_of_the_te
     folder: Path,
 ) -> None:
     async with (
-        server(folder, "Hello.") as client,
+        open_server(folder, "Hello.") as client,
         client.follow(await client.begin()) as socket,
     ):
-        instructions = (await status(socket))["instructions"]
+        instructions = (await read_status(socket))["instructions"]
 
     path = str(folder / "AGENTS.md")
     assert len(instructions.pop("hash")) == 64
@@ -79,17 +79,17 @@ async def test_the_status_contains_changed_instructions_with_the_texts_of_the_te
 async def test_an_answer_about_changed_instructions_applies_from_the_next_turn(
     folder: Path, use: bool, sent: str
 ) -> None:
-    async with server(folder, "Hello.", "Again.") as client:
+    async with open_server(folder, "Hello.", "Again.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket, client.follow(id_) as other:
-            hash_ = (await status(socket))["instructions"]["hash"]
-            await status(other)
-            await turn(socket)
-            await order(socket, "instructions_response", hash=hash_, use=use)
-            result = await status(socket), await status(other)
-            await turn(socket)
+            hash_ = (await read_status(socket))["instructions"]["hash"]
+            await read_status(other)
+            await run_turn(socket)
+            await send_order(socket, "instructions_response", hash=hash_, use=use)
+            result = await read_status(socket), await read_status(other)
+            await run_turn(socket)
         async with client.follow(await client.begin()) as later:
-            asked_again = (await status(later))["instructions"]
+            asked_again = (await read_status(later))["instructions"]
 
     assert [data["instructions"] for data in result] == [None, None]
     assert asked_again is None
@@ -101,17 +101,17 @@ async def test_an_answer_about_changed_instructions_applies_from_the_next_turn(
 async def test_an_answer_to_an_outdated_change_is_refused_and_the_current_one_is_sent(
     folder: Path,
 ) -> None:
-    async with server(folder, "Hello.") as client:
+    async with open_server(folder, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            hash_ = (await status(socket))["instructions"]["hash"]
+            hash_ = (await read_status(socket))["instructions"]["hash"]
             (folder / "AGENTS.md").write_text("Use four spaces.\n")
-            await order(
+            await send_order(
                 socket, "instructions_response", hash=hash_, use=True, client_key="k"
             )
-            newer = (await status(socket))["instructions"]
+            newer = (await read_status(socket))["instructions"]
             data = (await read_until(socket, "error"))[-1]
-            await turn(socket)
+            await run_turn(socket)
 
     assert newer["changes"][0]["change"]["text"].endswith("+Use four spaces.")
     assert (data["kind"], data["client_key"]) == ("BadInput", "k")
@@ -123,13 +123,13 @@ async def test_the_second_of_two_answers_is_refused_as_already_answered(
     folder: Path,
 ) -> None:
     async with (
-        server(folder, "Hello.") as client,
+        open_server(folder, "Hello.") as client,
         client.follow(await client.begin()) as socket,
     ):
-        hash_ = (await status(socket))["instructions"]["hash"]
-        await order(socket, "instructions_response", hash=hash_, use=True)
-        await status(socket)
-        await order(socket, "instructions_response", hash=hash_, use=False)
+        hash_ = (await read_status(socket))["instructions"]["hash"]
+        await send_order(socket, "instructions_response", hash=hash_, use=True)
+        await read_status(socket)
+        await send_order(socket, "instructions_response", hash=hash_, use=False)
         late = (await read_until(socket, "error"))[-1]
 
     assert late["kind"] == "AlreadyAnswered"
@@ -139,12 +139,12 @@ async def test_changing_the_directory_asks_about_changed_instructions_there(
     folder: Path, tmp_path: Path
 ) -> None:
     async with (
-        server(tmp_path, "Hello.") as client,
+        open_server(tmp_path, "Hello.") as client,
         client.follow(await client.begin()) as socket,
     ):
-        before = (await status(socket))["instructions"]
-        await order(socket, "set_directory", directory=str(folder))
-        after = (await status(socket))["instructions"]
+        before = (await read_status(socket))["instructions"]
+        await send_order(socket, "set_directory", directory=str(folder))
+        after = (await read_status(socket))["instructions"]
 
     assert before is None
     assert after["question"] == QUESTION
@@ -156,7 +156,7 @@ async def test_no_question_is_asked_if_instructions_equal_the_trusted_version(
     (folder / "AGENTS.md").write_text("Use tabs.\n")
 
     async with (
-        server(folder, "Hello.") as client,
+        open_server(folder, "Hello.") as client,
         client.follow(await client.begin()) as socket,
     ):
-        assert (await status(socket))["instructions"] is None
+        assert (await read_status(socket))["instructions"] is None

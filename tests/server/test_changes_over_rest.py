@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.place.repositories import git, repository
-from tests.server.serving import Answer, Client, order, read_until, server
+from tests.server.serving import Answer, Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def ask(client: Client, id_: str, what: str) -> Any:
 async def test_changes_are_listed_with_counts_and_lines(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("one\ntwo\n")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await begin(client)
         (tmp_path / "src" / "a.py").write_text("one\n2\n")
         listed = await ask(client, id_, "changes")
@@ -54,7 +54,7 @@ async def test_changes_since_a_commit_leave_out_what_no_checkpoint_has(
     git(tmp_path, "commit", "-qm", "Begin")
     (tmp_path / ".gitignore").write_text("*.log\n")
     (tmp_path / "a.txt").write_text("two\n")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         (commit,) = await ask(client, id_, "commits")
         listed = await ask(client, id_, f"changes?commit={commit['name']}")
@@ -70,7 +70,7 @@ async def test_changes_since_a_commit_leave_out_what_no_checkpoint_has(
 async def test_files_that_may_not_be_read_are_no_part_of_a_review(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("one\n")
     flags = {"permissions.deny": ["read_file(secret.txt)"]}
-    async with server(tmp_path, flags=flags) as client:
+    async with open_server(tmp_path, flags=flags) as client:
         id_ = await begin(client)
         (tmp_path / "secret.txt").write_text("two\n")
         listed = await ask(client, id_, "changes")
@@ -83,16 +83,16 @@ async def test_files_that_may_not_be_read_are_no_part_of_a_review(tmp_path: Path
 async def test_one_file_is_undone_and_the_others_stay(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("one\n")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await begin(client)
         for name in ("a.txt", "b.txt"):
             (tmp_path / name).write_text("two\n")
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
             undo = {"to": 1, "what": "files", "only": ["a.txt"]}
-            await order(socket, "rewind", **undo)
+            await send_order(socket, "rewind", **undo)
             (*_, refused) = await read_until(socket, "error")
-            await order(socket, "rewind", **undo, force=True)
+            await send_order(socket, "rewind", **undo, force=True)
             (*_, restored) = await read_until(socket, "files_restored")
         listed = await ask(client, id_, "changes")
 
@@ -105,7 +105,7 @@ async def test_one_file_is_undone_and_the_others_stay(tmp_path: Path) -> None:
 async def test_an_uploaded_file_is_a_change_only_once_it_differs_from_the_upload(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await begin(client)
         binary = {**client.token, "Content-Type": "application/octet-stream"}
         path = f"/api/conversations/{id_}/files/other.txt"
@@ -117,7 +117,7 @@ async def test_an_uploaded_file_is_a_change_only_once_it_differs_from_the_upload
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
             undo = {"to": change["event"], "what": "files", "only": ["other.txt"]}
-            await order(socket, "rewind", **undo, force=True)
+            await send_order(socket, "rewind", **undo, force=True)
             await read_until(socket, "files_restored")
         last = await ask(client, id_, "changes")
 

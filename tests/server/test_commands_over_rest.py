@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold.commands.table import commands
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ def rows(output: Any) -> list[str]:
 
 
 async def test_a_command_returns_rows_without_a_model_request(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         result = await run(client, id_, "/cost")
         wrong = await run(client, id_, "/modle x")
@@ -44,7 +44,7 @@ async def test_a_command_returns_rows_without_a_model_request(tmp_path: Path) ->
 
 
 async def test_every_slash_command_returns_output_over_rest(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         data = {
             command.name: await run(client, id_, f"/{command.name}")
@@ -62,10 +62,10 @@ async def test_every_slash_command_returns_output_over_rest(tmp_path: Path) -> N
 async def test_a_question_of_a_command_is_answered_with_the_next_request(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Hi.")
+            await send_order(socket, "user_message", text="Hi.")
             await read_until(socket, "result")
         result = await run(client, id_, "/rewind")
         point = result["question"]["items"][0]["id"]
@@ -86,7 +86,7 @@ async def test_a_question_of_a_command_is_answered_with_the_next_request(
 async def test_command_list_and_completions_equal_those_of_the_terminal(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         json = (await client.ask("GET", f"/api/conversations/{id_}/commands")).json
         new = (await client.ask("GET", "/api/commands")).json
@@ -114,7 +114,7 @@ async def test_command_list_and_completions_equal_those_of_the_terminal(
 
 
 async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         path = f"/api/conversations/{id_}/commands"
         for text in ("hello", "!ls", "# a note", "/etc/hosts is wrong"):
@@ -125,7 +125,7 @@ async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:
 async def test_a_command_that_switches_conversations_returns_the_new_id(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin(name="first")
         result = await run(client, id_, "/clear")
         back = await run(client, result["conversation"], "/resume first")

@@ -23,8 +23,8 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.testing.providers import Reply
-from tests.journal.shelves import conversation_events, put
-from tests.server.serving import Client, order, read_until, server
+from tests.journal.shelves import conversation_events, put_journal
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 WRITE = Reply(calls=(("write_file", '{"path": "a.txt", "content": "one"}'),))
@@ -52,11 +52,13 @@ async def test_pages_of_the_list_have_each_conversation_once(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     for number in range(7):
-        put(sessions, f"s{number}", *conversation_events("Hi"), changed=float(number // 2))
+        put_journal(
+            sessions, f"s{number}", *conversation_events("Hi"), changed=float(number // 2)
+        )
 
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         texts, link = await ids(client, "?limit=3")
-        put(
+        put_journal(
             sessions, "s9", *conversation_events("Hi"), changed=99.0
         )  # moves no page that was not read
         while link:
@@ -67,7 +69,7 @@ async def test_pages_of_the_list_have_each_conversation_once(
 
 
 async def test_a_cursor_that_is_none_is_refused(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         answer = await client.ask("GET", "/api/conversations?after=nonsense")
 
     assert answer.status == 400
@@ -77,7 +79,7 @@ async def test_a_cursor_that_is_none_is_refused(tmp_path: Path) -> None:
 async def test_pinned_conversations_come_first_and_archived_ones_are_listed_apart(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         first, second, third = [await client.begin(name=name) for name in "abc"]
         pinned = await client.ask("PATCH", f"/api/conversations/{first}", {"pinned": True})
         await client.ask("PATCH", f"/api/conversations/{third}", {"archived": True})
@@ -97,20 +99,20 @@ async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
-    put(sessions, "cut", *began)
-    put(sessions, "done", *began, TurnEnded("answered"))
-    put(sessions, "failed", *began, TurnEnded("failed"))
-    put(sessions, "stopped", *began, TurnEnded("interrupted"))
-    put(sessions, "plan", *began, TurnEnded("plan_ready"))
-    put(sessions, "asked", *began, Judged("c1", "ask"))
+    put_journal(sessions, "cut", *began)
+    put_journal(sessions, "done", *began, TurnEnded("answered"))
+    put_journal(sessions, "failed", *began, TurnEnded("failed"))
+    put_journal(sessions, "stopped", *began, TurnEnded("interrupted"))
+    put_journal(sessions, "plan", *began, TurnEnded("plan_ready"))
+    put_journal(sessions, "asked", *began, Judged("c1", "ask"))
 
-    async with server(tmp_path, WRITE, Reply("Written.")) as client:
+    async with open_server(tmp_path, WRITE, Reply("Written.")) as client:
         asks = await client.begin()
         async with client.follow(asks) as socket:
-            await order(socket, "user_message", text="Write it")
+            await send_order(socket, "user_message", text="Write it")
             request = (await read_until(socket, "tool_approval_request"))[-1]
             before = await activities(client)
-            await order(
+            await send_order(
                 socket, "tool_approval_response", call_id=request["call_id"], allowed=True,
                 hash=request["hash"],
             )  # fmt: skip
@@ -129,15 +131,15 @@ async def test_each_change_of_the_list_comes_over_its_socket(
 ) -> None:
     from websockets.asyncio.client import connect
 
-    put(sessions, "old", *conversation_events("Hi"), changed=1.0)
-    put(sessions, "gone", *conversation_events("Hi"), changed=2.0)
+    put_journal(sessions, "old", *conversation_events("Hi"), changed=1.0)
+    put_journal(sessions, "gone", *conversation_events("Hi"), changed=2.0)
     changed, texts = dict[str, str](), list[str]()
 
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         url = f"ws://{client.netloc}/api/conversations/ws"
         async with connect(url, additional_headers=client.token) as socket:
             await anyio.sleep(0.5)  # so that it has read the list
-            put(sessions, "new", *conversation_events("A new one"), changed=3.0)
+            put_journal(sessions, "new", *conversation_events("A new one"), changed=3.0)
             await client.ask("DELETE", "/api/conversations/gone")
             with anyio.fail_after(20):
                 while set(changed) != {"new"} or texts != ["gone"]:
@@ -151,15 +153,17 @@ async def test_each_change_of_the_list_comes_over_its_socket(
 
 async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirectory) -> None:
     began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
-    put(sessions, "parent", *began, ChildBorn("child-1", "c1", "explore", "Look around"))
+    put_journal(
+        sessions, "parent", *began, ChildBorn("child-1", "c1", "explore", "Look around")
+    )
     asks = (*began, Judged("c2", "ask"))
     recorder = Recorder(sessions.store("parent"))
 
     await recorder.open()
     try:
-        put(sessions, "parent/child-1", *asks)
+        put_journal(sessions, "parent/child-1", *asks)
         before = StoredSessions(sessions).read_list()["parent"].activity
-        put(sessions, "parent/child-1", *asks, Answered("c2", allowed=True))
+        put_journal(sessions, "parent/child-1", *asks, Answered("c2", allowed=True))
         after = StoredSessions(sessions).read_list()["parent"].activity
     finally:
         await recorder.close()
@@ -168,12 +172,12 @@ async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirector
 
 
 async def test_the_timeline_has_pages(tmp_path: Path) -> None:
-    async with server(tmp_path, *([Reply(text="One.")] * 3)) as client:
+    async with open_server(tmp_path, *([Reply(text="One.")] * 3)) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
             for _ in range(3):
-                await order(socket, "user_message", text="Again")
+                await send_order(socket, "user_message", text="Again")
                 await read_until(socket, "result")
         path: str = f"/api/conversations/{id_}/timeline"
         every = (await client.ask("GET", path)).json

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from refold.server.access import load_access
-from tests.server.serving import order, read_until
+from tests.server.serving import read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -56,7 +56,7 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
 
     async def begin(id_: str) -> None:
         async with follow(id_) as socket:
-            await order(socket, "user_message", text=f"For {id_}.", client_key="k")
+            await send_order(socket, "user_message", text=f"For {id_}.", client_key="k")
             wanted = {"order_taken", "text_delta"}
             while wanted:
                 wanted.discard(json.loads(await socket.recv())["type"])
@@ -66,7 +66,7 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
     async def resume(id_: str) -> None:
         async with follow(id_) as socket:
             before = await read_until(socket, "status")
-            await order(socket, "continue")
+            await send_order(socket, "continue")
             result = (await read_until(socket, "result"))[-1]
         messages = [e["text"] for e in before if e["type"] == "user_message"]
         outcomes[id_] = before[-1]["cut_off"], messages, result["outcome"], result["text"]

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from tests.server.serving import Answer, Client, order, read_until, server
+from tests.server.serving import Answer, Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ async def test_no_path_leads_out_of_the_workspace(tmp_path: Path) -> None:
     (evil / "k").write_text("secret")
     (inside / "l").symlink_to("/etc/hostname")
     (inside / "d").symlink_to(evil)
-    async with server(inside) as client:
+    async with open_server(inside) as client:
         id_ = await client.begin()
         for path in (
             "..%2fws-evil%2fk", "%2e%2e/%2e%2e/etc/hostname", "..%252f..%252fetc%252fhostname",
@@ -50,7 +50,7 @@ async def test_no_path_leads_out_of_the_workspace(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["p.svg", "p.html", "p.xml", "p.js", "p"])
 async def test_active_content_is_served_as_an_attachment(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("<html><script>alert(1)</script>")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         answer = await client.ask("GET", f"/api/conversations/{id_}/files/{name}")
 
@@ -66,7 +66,7 @@ async def test_a_file_name_cannot_inject_response_headers(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("content")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         answer = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
 
@@ -80,7 +80,7 @@ async def test_a_file_name_cannot_inject_response_headers(
 async def test_a_file_name_with_line_breaks_is_not_served(tmp_path: Path) -> None:
     name = "a\r\nSet-Cookie: t=1\r\n\r\n<script>.txt"
     (tmp_path / name).write_text("content")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         answer = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
 
@@ -98,7 +98,7 @@ async def upload(
 
 
 async def test_an_upload_is_stored_in_the_workspace(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         first = await upload(client, id_, "new/a.bin", b"\x00one")
         back = await client.ask("GET", f"/api/conversations/{id_}/files/new/a.bin")
@@ -115,7 +115,7 @@ async def test_an_upload_is_stored_in_the_workspace(tmp_path: Path) -> None:
 
 async def test_upload_replaces_a_file_only_with_its_etag(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("original")
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         blind = await upload(client, id_, "a.md", b"blind")
         assert (tmp_path / "a.md").read_text() == "original"
@@ -136,7 +136,7 @@ async def test_upload_replaces_a_file_only_with_its_etag(tmp_path: Path) -> None
 async def test_upload_with_rename_gets_the_next_free_name(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_text("original")
     (tmp_path / "folder").mkdir()
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         names = list[str]()
         for path in ("a.tar.gz", "a.tar.gz", "folder", "none"):
@@ -149,7 +149,7 @@ async def test_upload_with_rename_gets_the_next_free_name(tmp_path: Path) -> Non
 
 
 async def test_concurrent_uploads_lose_no_file(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         paths = list[str]()
 
@@ -175,7 +175,7 @@ async def test_concurrent_uploads_lose_no_file(tmp_path: Path) -> None:
 )  # fmt: skip
 async def test_upload_to_a_protected_file_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / ".git").mkdir()
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin(mode="bypass")
         answers = [
             await upload(client, id_, path, b"x"),
@@ -190,7 +190,7 @@ async def test_upload_to_a_protected_file_is_refused(tmp_path: Path, path: str) 
 
 async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
     flags = {"permissions.deny": ["write_file(*.txt)"]}
-    async with server(tmp_path, flags=flags) as client:
+    async with open_server(tmp_path, flags=flags) as client:
         id_ = await client.begin()
         answer = await upload(client, id_, "a.txt", b"x")
         allowed = await upload(client, id_, "a.md", b"x")
@@ -202,7 +202,7 @@ async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_an_upload_is_rewound_with_the_message_after_it(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("original")
-    async with server(tmp_path, "One.", "Two.") as client:
+    async with open_server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()
         seqs = list[int]()
         async with client.follow(id_) as socket:
@@ -211,11 +211,11 @@ async def test_an_upload_is_rewound_with_the_message_after_it(tmp_path: Path) ->
                 if text == "after":
                     await upload(client, id_, "b.md", b"b")
                     await upload(client, id_, "a.md", b"replaced", if_match="*")
-                await order(socket, "user_message", text=text)
+                await send_order(socket, "user_message", text=text)
                 documents = await read_until(socket, "result")
                 seqs += [d["seq"] for d in documents if d["type"] == "user_message"]
                 uploaded = [d["path"] for d in documents if d["type"] == "file_uploaded"]
-            await order(socket, "rewind", to=seqs[1], what="both")
+            await send_order(socket, "rewind", to=seqs[1], what="both")
             restored = (await read_until(socket, "files_restored"))[-1]
 
         assert uploaded == [str(tmp_path / "b.md"), str(tmp_path / "a.md")]
@@ -223,7 +223,7 @@ async def test_an_upload_is_rewound_with_the_message_after_it(tmp_path: Path) ->
         assert not (tmp_path / "b.md").exists()
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
-            await order(socket, "rewind", to=restored["seq"], what="files")
+            await send_order(socket, "rewind", to=restored["seq"], what="files")
             await read_until(socket, "files_restored")
 
     assert (tmp_path / "a.md").read_text() == "replaced"

@@ -12,7 +12,7 @@ import pytest
 from refold.config.paths import paths
 from tests.mcp import fake_server
 from tests.place.walled import needs_bubblewrap
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 WRITE = ("write_file", '{"path": "a.txt", "content": "x"}')
@@ -32,11 +32,13 @@ async def test_a_rule_counts_at_once_in_open_conversations_and_in_later_ones(
     tmp_path: Path,
 ) -> None:
     rule = {"verdict": "deny", "place": "folder", "new": "write_file(*.txt)"}
-    async with server(tmp_path, [WRITE], "Done.", flags={"permission_mode": "bypass"}) as c:
+    async with open_server(
+        tmp_path, [WRITE], "Done.", flags={"permission_mode": "bypass"}
+    ) as c:
         id_ = await c.begin()
         added = await c.ask("POST", f"{SETTINGS}/rules", rule)
         async with c.follow(id_) as socket:
-            await order(socket, "user_message", text="Go.")
+            await send_order(socket, "user_message", text="Go.")
             await read_until(socket, "result")
         listed = await get(c, "rules")
         old = listed["rules"][0]["text"]
@@ -57,12 +59,12 @@ async def test_a_deny_read_rule_hides_files_from_open_conversations_at_once(
     rule = {"verdict": "deny", "place": "folder", "new": "read(secret.txt)"}
     look = [("bash", '{"command": "ls | xargs cat 2>&1"}')]
     flags = {"permission_mode": "bypass"}
-    async with server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
+    async with open_server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
         file = f"/api/conversations/{await c.begin()}/files/secret.txt"
         results = list[str]()
         async with c.follow(file.split("/")[3]) as socket:
             for _ in range(2):
-                await order(socket, "user_message", text="Go.")
+                await send_order(socket, "user_message", text="Go.")
                 frames = await read_until(socket, "result")
                 results += [f["text"] for f in frames if f["type"] == "tool_result"]
                 await c.ask("POST", f"{SETTINGS}/rules", rule)
@@ -85,12 +87,12 @@ async def test_a_deny_read_rule_hides_files_from_an_mcp_server_that_runs(
     look = [("mcp__s__echo", '{"text": ""}')]
     flags = {"permission_mode": "bypass"}
     results = list[str]()
-    async with server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
+    async with open_server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
         await c.ask("POST", f"{SETTINGS}/mcp", new)
         await c.ask("POST", f"{SETTINGS}/mcp/s/test", {})  # its tools are known then
         async with c.follow(await c.begin()) as socket:
             for _ in range(2):
-                await order(socket, "user_message", text="Go.")
+                await send_order(socket, "user_message", text="Go.")
                 frames = await read_until(socket, "result")
                 results += [f["text"] for f in frames if f["type"] == "tool_result"]
                 await c.ask("POST", f"{SETTINGS}/rules", rule)
@@ -103,7 +105,7 @@ async def test_a_rule_of_a_folder_is_not_one_of_another_folder(tmp_path: Path) -
     other = tmp_path / "other"
     other.mkdir()
     rule = {"verdict": "allow", "place": "folder", "new": "bash(ls)"}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         await client.ask("POST", f"{SETTINGS}/rules?folder={other}", rule)
         here, there = (
             await get(client, "rules"),
@@ -131,7 +133,7 @@ async def test_a_rule_of_a_folder_is_not_one_of_another_folder(tmp_path: Path) -
 async def test_a_rule_that_cannot_be_set_is_refused_and_changes_nothing(
     tmp_path: Path, change: dict[str, str], reason: str
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         refused = await client.ask("POST", f"{SETTINGS}/rules", change)
         rules = await get(client, "rules")
 
@@ -145,7 +147,7 @@ async def test_a_deny_rule_for_all_folders_is_written_to_the_settings_of_the_use
     tmp_path: Path,
 ) -> None:
     rule = {"verdict": "deny", "place": "user", "new": "bash(rm *)"}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         added = await client.ask("POST", f"{SETTINGS}/rules", rule)
 
     assert [r["place"] for r in added.json["rules"]] == ["user"]
@@ -153,7 +155,7 @@ async def test_a_deny_rule_for_all_folders_is_written_to_the_settings_of_the_use
 
 
 async def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         answer = await client.ask("GET", f"{SETTINGS}/rules?folder=/no/such/place")
 
     assert answer.status == 400
@@ -163,7 +165,7 @@ async def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 async def test_the_default_mode_is_chosen_and_bypass_only_in_a_terminal(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         chosen = await client.ask("PUT", f"{SETTINGS}/mode", {"mode": "accept-edits"})
         refused = await client.ask("PUT", f"{SETTINGS}/mode", {"mode": "bypass"})
         rules = await get(client, "rules")
@@ -182,7 +184,7 @@ def program(*text: str) -> list[str]:
 
 async def test_an_mcp_server_is_added_tried_and_removed(tmp_path: Path) -> None:
     new = {"name": "s", "command": program(), "env": {"TOKEN": "secret-of-mine-1234"}}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         added = await client.ask("POST", f"{SETTINGS}/mcp", new)
         again = await client.ask("POST", f"{SETTINGS}/mcp", new)
         tried = await client.ask("POST", f"{SETTINGS}/mcp/s/test", {})
@@ -203,13 +205,13 @@ async def test_an_mcp_server_is_added_tried_and_removed(tmp_path: Path) -> None:
 
 
 async def test_an_mcp_server_that_fails_is_listed_with_the_reason(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         await client.ask(
             "POST", f"{SETTINGS}/mcp", {"name": "f", "command": program("crash")}
         )
         tried = await client.ask("POST", f"{SETTINGS}/mcp/f/test", {})
         async with client.follow(await client.begin()) as socket:  # which connects it, too
-            await order(socket, "user_message", text="Hi.")
+            await send_order(socket, "user_message", text="Hi.")
             await read_until(socket, "result")
             while (row := (await get(client, "mcp"))["servers"][0])["state"] == "new":
                 await anyio.sleep(0.02)
@@ -223,7 +225,7 @@ async def test_changed_tools_are_accepted_only_as_they_were_shown(tmp_path: Path
     file = tmp_path / "tools.json"
     file.write_text(json.dumps([fake_server.ECHO]))
     new = {"name": "s", "command": program("state", str(file))}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         await client.ask("POST", f"{SETTINGS}/mcp", new)
         await client.ask("POST", f"{SETTINGS}/mcp/s/test", {})
         file.write_text(json.dumps([{**fake_server.ECHO, "description": "Other words."}]))
@@ -245,7 +247,7 @@ async def test_the_address_of_an_mcp_server_is_listed_without_its_secrets(
     tmp_path: Path,
 ) -> None:
     new = {"name": "maps", "url": "https://ada:pass@maps.example:8443/mcp?token=key"}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         added = await client.ask("POST", f"{SETTINGS}/mcp", new)
 
     (row,) = added.json["servers"]
@@ -256,7 +258,7 @@ async def test_the_command_of_an_mcp_server_is_listed_without_its_secrets(
     tmp_path: Path,
 ) -> None:
     command = ["maps", "--api-key", "abc", "--token=abc", "--port", "80", "sk-ant-12"]
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         added = await client.ask(
             "POST", f"{SETTINGS}/mcp", {"name": "m", "command": command}
         )
@@ -267,7 +269,7 @@ async def test_the_command_of_an_mcp_server_is_listed_without_its_secrets(
 
 
 async def test_an_mcp_server_needs_an_address_or_a_command(tmp_path: Path) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         answers = [
             await client.ask("POST", f"{SETTINGS}/mcp", {"name": "x", **more})
             for more in ({}, {"url": "ftp://x"}, {"url": "https://x", "command": ["y"]})
@@ -287,7 +289,7 @@ async def test_skills_and_agents_are_listed_with_what_is_wrong(tmp_path: Path) -
     ):
         (skills / name).mkdir(parents=True)
         (skills / name / "SKILL.md").write_text(text)
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         listed = await get(client, "skills")
         text = await get(client, "skills/good")
         unknown = await client.ask("GET", f"{SETTINGS}/skills/nothing")
@@ -301,7 +303,7 @@ async def test_skills_and_agents_are_listed_with_what_is_wrong(tmp_path: Path) -
 
 
 async def test_notes_are_added_listed_and_forgotten(tmp_path: Path) -> None:
-    async with server(tmp_path, flags={"memory": True}) as client:
+    async with open_server(tmp_path, flags={"memory": True}) as client:
         added = await client.ask(
             "POST", f"{SETTINGS}/notes", {"text": "Tests need the flag -x."}
         )
@@ -320,7 +322,7 @@ async def test_notes_are_added_listed_and_forgotten(tmp_path: Path) -> None:
 
 
 async def test_memory_is_switched_off_in_the_settings_of_the_user(tmp_path: Path) -> None:
-    async with server(tmp_path, flags={}) as client:
+    async with open_server(tmp_path, flags={}) as client:
         await client.ask("PUT", f"{SETTINGS}/memory", {"on": False})
         off = paths(os.environ).settings.read_text()
         await client.ask("PUT", f"{SETTINGS}/memory", {"on": True})
@@ -336,7 +338,7 @@ async def test_a_schedule_is_added_with_the_rights_of_its_folder_and_stopped(
     tmp_path: Path,
 ) -> None:
     wanted = {"prompt": "Sum it up.", "every": "1d", "allow": ["bash(date)"], "zone": "UTC"}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         added = await client.ask("POST", f"{SETTINGS}/schedules", wanted)
         listed = await get(client, "schedules")
         stopped = await client.ask("DELETE", f"{SETTINGS}/schedules/{added.json['id']}")
@@ -362,7 +364,7 @@ async def test_a_schedule_is_added_with_the_rights_of_its_folder_and_stopped(
 async def test_an_invalid_schedule_is_refused(
     tmp_path: Path, wanted: dict[str, str]
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         refused = await client.ask("POST", f"{SETTINGS}/schedules", wanted)
         listed = await get(client, "schedules")
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ async def test_folders_are_listed_below_the_roots_only(tmp_path: Path) -> None:
     (root / "file").write_text("")
     (root / "leads-out").symlink_to(outside)
     (root / "leads-in").symlink_to(root / "A")
-    async with server(root, roots=(root,)) as client:
+    async with open_server(root, roots=(root,)) as client:
         top = await list_in(client, root)
         deep = await list_in(client, root / "A")
         refused = [
@@ -43,7 +43,7 @@ async def test_folders_are_listed_below_the_roots_only(tmp_path: Path) -> None:
 async def test_without_roots_folders_of_the_home_and_of_the_server_are_offered(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         choices = (await client.ask("GET", "/api/folders")).json
 
     assert choices["usual"] == str(tmp_path)
@@ -57,11 +57,11 @@ async def test_recent_folders_are_those_of_conversations_and_still_exist(
     tmp_path: Path,
 ) -> None:
     old, new, gone = (tmp_path / name for name in ("old", "new", "gone"))
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         for path in (gone, old, new):
             path.mkdir()
             async with client.follow(await client.begin(workspace=str(path))) as socket:
-                await order(socket, "user_message", text="Hi.")
+                await send_order(socket, "user_message", text="Hi.")
                 await read_until(socket, "result")
         gone.rmdir()
         choices = (await client.ask("GET", "/api/folders")).json
@@ -74,7 +74,7 @@ async def test_a_conversation_begins_only_below_the_roots(tmp_path: Path) -> Non
     root.mkdir()
     outside.mkdir()
     (root / "link").symlink_to(outside)
-    async with server(root, roots=(root,)) as client:
+    async with open_server(root, roots=(root,)) as client:
         refused = [
             await client.ask("POST", "/api/conversations", {"workspace": str(path)})
             for path in (outside, root / "link", "~nobody-of-this-name/x")
@@ -89,7 +89,7 @@ async def test_a_conversation_begins_only_below_the_roots(tmp_path: Path) -> Non
 
 async def test_a_new_workspace_has_the_name_that_was_given(tmp_path: Path) -> None:
     wanted = {"own_workspace": True, "workspace_name": "Invoices 2026"}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         created = [await client.ask("POST", "/api/conversations", wanted) for _ in range(2)]
         chats = [client.host.conversation(answer.json["id"]) for answer in created]
         places = [Path(chat.session.view.session.directory) for chat in chats if chat]
@@ -104,7 +104,7 @@ async def test_a_name_that_is_not_one_of_a_folder_is_refused(
     tmp_path: Path, name: str
 ) -> None:
     wanted = {"own_workspace": True, "workspace_name": name}
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         refused = await client.ask("POST", "/api/conversations", wanted)
         made = list(client.host.paths.workspaces.glob("*"))
 

@@ -14,7 +14,7 @@ from refold.client.session_socket import socket_path
 from refold.journal.events.kinds import Answered, Granted, Said
 from refold.session.pending_requests import Permission
 from tests.client.test_joined_sessions import TOUCH, make_launch
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 LOGIN = pwd.getpwuid(os.getuid()).pw_name
@@ -40,11 +40,11 @@ async def wait_for(path: Path, *, there: bool = True) -> None:
 async def test_a_terminal_joins_a_server_and_answers_with_all_choices(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, [TOUCH], "Done.", is_joinable=True) as client:
+    async with open_server(tmp_path, [TOUCH], "Done.", is_joinable=True) as client:
         id_ = await client.begin()
         launch = make_launch(tmp_path, **{"permissions.ask": ()})
         async with client.follow(id_) as page:
-            await order(page, "user_message", text="Make it.")
+            await send_order(page, "user_message", text="Make it.")
             await read_until(page, "tool_approval_request")
             async with attach(launch, id_) as session:
                 (request,) = session.requests
@@ -69,12 +69,12 @@ async def test_a_terminal_joins_a_server_and_answers_with_all_choices(
 async def test_a_server_keeps_what_is_joined_and_then_gives_the_session_back(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "Hi.", is_joinable=True, idle_seconds=0.1) as client:
+    async with open_server(tmp_path, "Hi.", is_joinable=True, idle_seconds=0.1) as client:
         id_ = await client.begin()
         path = path_of(client, id_)
         launch = make_launch(tmp_path)
         async with client.follow(id_) as page:
-            await order(page, "user_message", text="Hello.")
+            await send_order(page, "user_message", text="Hello.")
             await wait_for(path)
             async with attach(launch, id_):
                 await read_until(page, "result")

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from refold.client.session import Session
 from refold.client.session_socket import socket_path
 from tests.client.test_joined_sessions import TOUCH, Owner, make_launch
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
 ) -> None:
     async with (
         terminal(tmp_path, runtime, "Hi.", [TOUCH], "Done.") as here,
-        server(tmp_path) as client,
+        open_server(tmp_path) as client,
     ):
         await here.session.say("From the terminal.")
         await here.session.settle()
@@ -62,10 +62,10 @@ async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
             about = (await client.ask("GET", f"/api/conversations/{id_}")).json
             assert (about["held_by"], about["open_here"]) == (past[-1]["held_by"], True)
 
-            await order(socket, "user_message", text="From the page.", client_key="k")
+            await send_order(socket, "user_message", text="From the page.", client_key="k")
             data = (await read_until(socket, "tool_approval_request"))[-1]
             assert [request.id for request in here.session.requests] == [data["call_id"]]
-            await order(
+            await send_order(
                 socket, "tool_approval_response", call_id=data["call_id"],
                 hash=data["hash"], allowed=True,
             )  # fmt: skip
@@ -86,7 +86,7 @@ async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
 async def test_the_server_opens_the_session_once_the_terminal_leaves_it(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
-    async with server(tmp_path, "Here.") as client:
+    async with open_server(tmp_path, "Here.") as client:
         async with terminal(tmp_path, runtime, "Hi.") as here:
             id_ = here.session.id
             await here.session.say("One.")
@@ -101,7 +101,7 @@ async def test_the_server_opens_the_session_once_the_terminal_leaves_it(
                     await read_until(socket, "never")
         async with client.follow(id_, last) as socket:
             status = (await read_until(socket, "status"))[-1]
-            await order(socket, "user_message", text="Two.")
+            await send_order(socket, "user_message", text="Two.")
             done = (await read_until(socket, "result"))[-1]
         assert (status["held_by"], done["text"]) == ("", "Here.")
 
@@ -112,7 +112,7 @@ async def test_a_session_held_without_a_socket_is_readable_and_names_its_holder(
 ) -> None:
     launch = make_launch(tmp_path, "Hi.")
     session = Session(launch, await launch.start())
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         await session.say("One.")
         await session.settle()
         path = f"/api/conversations/{session.id}"

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from refold.client.session import Session
 from refold.journal.events.kinds import SessionResumed
 from tests.client.test_joined_sessions import TOUCH, make_launch
-from tests.server.serving import Client, Plain, order, read_until, server
+from tests.server.serving import Client, Plain, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -52,20 +52,20 @@ async def test_reading_a_session_writes_no_file_and_takes_no_lock(
 ) -> None:
     id_, directory = await store_session(tmp_path, "Hi.")
     before = files_of(directory)
-    async with server(tmp_path, "Here.") as client:
+    async with open_server(tmp_path, "Here.") as client:
         async with client.follow(id_, "0") as first, client.follow(id_) as other:
             past = await read_until(first, "status")
             await read_until(other, "status")
             for what in ("", "/points", "/tasks", "/models", "/files", "/messages"):
                 path = f"/api/conversations/{id_}{what}"
                 assert (await client.ask("GET", path)).status == 200
-            await order(first, "status")
-            await order(first, "snapshot")
+            await send_order(first, "status")
+            await send_order(first, "snapshot")
             await read_until(first, "snapshot")
             looked = files_of(directory)
             async with open_session(tmp_path, id_=id_) as elsewhere:
                 assert elsewhere.has_lease
-            await order(first, "user_message", text="Two.")
+            await send_order(first, "user_message", text="Two.")
             done = (await read_until(other, "result"))[-1]
 
         assert looked == before
@@ -77,8 +77,8 @@ async def test_reading_a_session_writes_no_file_and_takes_no_lock(
 async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> None:
     id_, directory = await store_session(tmp_path, "Hi.")
     before = files_of(directory)
-    async with server(tmp_path) as client, client.follow(id_) as socket:
-        await order(socket, "set_mode", mode="default", client_key="k")
+    async with open_server(tmp_path) as client, client.follow(id_) as socket:
+        await send_order(socket, "set_mode", mode="default", client_key="k")
         data = (await read_until(socket, "order_taken"))[-1]
 
         assert (data["client_key"], data["changed"]) == ("k", False)
@@ -90,15 +90,15 @@ async def test_messages_of_another_process_are_shown_in_a_watched_session(
     tmp_path: Path,
 ) -> None:
     id_, _ = await store_session(tmp_path, "Hi.")
-    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+    async with open_server(tmp_path, "Here.") as client, client.follow(id_) as socket:
         await read_until(socket, "status")
         async with open_session(tmp_path, "Elsewhere.", id_=id_) as session:
             await session.run("From another process.")
             news = await read_types(socket, "result", "status")
-            await order(socket, "user_message", text="Two.", client_key="k")
+            await send_order(socket, "user_message", text="Two.", client_key="k")
             data = (await read_until(socket, "error"))[-1]
         free = (await read_until(socket, "status"))[-1]
-        await order(socket, "user_message", text="Three.")
+        await send_order(socket, "user_message", text="Three.")
         done = (await read_until(socket, "result"))[-1]
 
     assert "Elsewhere." in [item.get("text") for item in news]
@@ -115,22 +115,22 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
 ) -> None:
     flags = {"sandbox.profile": "off"}
     replies = ([TOUCH], "One.", [TOUCH], "Two.")
-    async with server(tmp_path, *replies, flags=flags, idle_seconds=0.2) as client:
+    async with open_server(tmp_path, *replies, flags=flags, idle_seconds=0.2) as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
-            await order(socket, "user_message", text="a")
+            await send_order(socket, "user_message", text="a")
             data = (await read_until(socket, "tool_approval_request"))[-1]
-            await order(
+            await send_order(
                 socket, "tool_approval_response", call_id=data["call_id"],
                 hash=data["hash"], allowed=True, grant="session",
             )  # fmt: skip
             await read_until(socket, "result")
             there = client.host.conversation(id_)
             assert there is not None
-            await until(lambda: not there.session.has_lease)
-            await order(socket, "user_message", text="b")
+            await wait_until(lambda: not there.session.has_lease)
+            await send_order(socket, "user_message", text="b")
             records = await read_until(socket, "result")
-        await until(lambda: client.host.conversation(id_) is None)
+        await wait_until(lambda: client.host.conversation(id_) is None)
 
         assert records[-1]["text"] == "Two."
         assert not types(records) & {"tool_approval_request", "error"}
@@ -140,7 +140,7 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
 async def test_a_conversation_that_is_closed_disconnects_its_clients(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
@@ -159,10 +159,10 @@ async def test_an_unanswered_message_of_an_earlier_process_is_answered_by_contin
         await session.say("One.")
         id_, directory = session.id, session.journal_directory
     before = files_of(directory)
-    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+    async with open_server(tmp_path, "Here.") as client, client.follow(id_) as socket:
         status = (await read_until(socket, "status"))[-1]
         assert (status["cut_off"], files_of(directory)) == (True, before)
-        await order(socket, "continue")
+        await send_order(socket, "continue")
         done = (await read_until(socket, "result"))[-1]
 
     assert done["text"] == "Here."
@@ -176,9 +176,9 @@ async def read_types(socket: ClientConnection, *wanted: str) -> list[Plain]:
     return plains
 
 
-async def until(holds: Any) -> None:
+async def wait_until(condition: Any) -> None:
     with anyio.fail_after(20):
-        while not holds():
+        while not condition():
             await anyio.sleep(0.01)
 
 

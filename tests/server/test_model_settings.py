@@ -15,7 +15,7 @@ from refold.testing import model_hub
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 KEY = "words-of-mine-0123456789"
@@ -35,9 +35,9 @@ async def groq(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WireServer]:
         yield found
 
 
-def own_models(directory: Path, **more: Any) -> Any:
+def own_models(directory: Path, **options: Any) -> Any:
     """A server whose conversations use the model of the settings."""
-    return server(directory, provider=lambda: None, **more)
+    return open_server(directory, provider=lambda: None, **options)
 
 
 async def row(client: Client, name: str) -> dict[str, Any]:
@@ -136,13 +136,13 @@ async def test_an_open_conversation_at_rest_uses_a_new_key_from_its_next_turn_on
     async with own_models(tmp_path, flags={"model": "groq/m"}) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Hi", client_key="a")
+            await send_order(socket, "user_message", text="Hi", client_key="a")
             await read_until(socket, "result")
             stored = await client.ask("PUT", KEY_PATH, {"key": KEY})
             await socket.wait_closed()
         used = len(groq.heard)
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Again", client_key="b")
+            await send_order(socket, "user_message", text="Again", client_key="b")
             while len(groq.heard) == used:
                 await socket.recv()
 

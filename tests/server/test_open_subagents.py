@@ -11,7 +11,7 @@ import pytest
 
 from refold.provider.port import Delta, Request
 from refold.testing.providers import ScriptedProvider
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -50,10 +50,10 @@ class HeldProvider:
 
 async def test_a_running_subagent_is_followed_live(tmp_path: Path) -> None:
     provider = HeldProvider()
-    async with server(tmp_path, provider=lambda: provider, flags=FLAGS) as client:
+    async with open_server(tmp_path, provider=lambda: provider, flags=FLAGS) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Send somebody.")
+            await send_order(socket, "user_message", text="Send somebody.")
             await read_until(socket, "subagent_start")
             node = f"{id_}%2Fchild-1"
             while (await client.ask("GET", f"/api/conversations/{node}")).status == 404:
@@ -82,7 +82,7 @@ async def test_a_client_continues_a_subagent_after_the_last_document(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "go").touch()
-    async with server(tmp_path, *REPLIES, flags=FLAGS) as client:
+    async with open_server(tmp_path, *REPLIES, flags=FLAGS) as client:
         id_ = await finish_conversation(client)
         node = f"{id_}/child-1"
         async with client.follow(node, after="0") as child:
@@ -99,7 +99,7 @@ async def test_a_client_continues_a_subagent_after_the_last_document(
 
 async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
-    async with server(tmp_path, *REPLIES, flags=FLAGS) as client:
+    async with open_server(tmp_path, *REPLIES, flags=FLAGS) as client:
         id_ = await finish_conversation(client)
         base = f"/api/conversations/{id_}%2Fchild-1"
         read = {
@@ -114,7 +114,7 @@ async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -
         unknown = await client.ask("GET", f"/api/conversations/{id_}%2Fchild-2/messages")
         async with client.follow(f"{id_}/child-1", after="0") as child:
             await read_until(child, "status")
-            await order(child, "user_message", text="Stop.", client_key="k")
+            await send_order(child, "user_message", text="Stop.", client_key="k")
             answer = (await read_until(child, "error"))[-1]
 
     assert {part: found.status for part, found in read.items()} == dict.fromkeys(read, 200)
@@ -131,6 +131,6 @@ async def finish_conversation(client: Any) -> str:
     """The id of a conversation whose subagent has ended."""
     id_ = await client.begin()
     async with client.follow(id_) as socket:
-        await order(socket, "user_message", text="Send somebody.")
+        await send_order(socket, "user_message", text="Send somebody.")
         await read_until(socket, "turn_end")
     return id_

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from refold.testing.providers import Reply
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 WRITE = ("write_file", '{"path": "own.txt", "content": "one\\n"}')
@@ -23,19 +23,21 @@ class Turn(Struct):
     message: int = 0  # its number
 
 
-async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
+async def run_turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
     """One turn, each of whose requests gets this answer."""
     result = Turn([], [])
     async with client.follow(id_) as socket:
         await read_until(socket, "status")
-        await order(socket, "user_message", text="Go.")
+        await send_order(socket, "user_message", text="Go.")
         while True:
             document = json.loads(await socket.recv())
             match document["type"]:
                 case "tool_approval_request":
                     result.requests.append(document)
                     answer = {"call_id": document["call_id"], "hash": document["hash"]}
-                    await order(socket, "tool_approval_response", **answer, allowed=allow)
+                    await send_order(
+                        socket, "tool_approval_response", **answer, allowed=allow
+                    )
                 case "user_message":
                     result.message = document["seq"]
                 case "tool_result":
@@ -66,9 +68,9 @@ async def test_own_workspace_asks_only_for_calls_that_the_mode_asks_for(
     tmp_path: Path, mode: str, asked: list[str]
 ) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, EDIT, BASH, READS)]
-    async with server(tmp_path, *calls, "Done.") as client:
+    async with open_server(tmp_path, *calls, "Done.") as client:
         id_, place = await begin_conversation(client, mode)
-        done = await turn(client, id_)
+        done = await run_turn(client, id_)
 
     assert [request["tool"] for request in done.requests] == asked
     assert not any(request["once"] for request in done.requests)
@@ -80,9 +82,9 @@ async def test_own_workspace_asks_only_for_calls_that_the_mode_asks_for(
 async def test_own_workspace_is_read_only_in_plan_mode(tmp_path: Path) -> None:
     looks = ("bash", '{"command": "ls"}')
     calls = [Reply("", calls=(call,)) for call in (WRITE, looks)]
-    async with server(tmp_path, *calls, "Done.") as client:
+    async with open_server(tmp_path, *calls, "Done.") as client:
         id_, place = await begin_conversation(client, "plan")
-        done = await turn(client, id_)
+        done = await run_turn(client, id_)
 
     assert [result["outcome"] for result in done.results] == ["refused", "done"]
     assert (done.requests, list(place.iterdir())) == ([], [])
@@ -105,11 +107,11 @@ async def test_own_workspace_is_read_only_in_plan_mode(tmp_path: Path) -> None:
 async def test_own_workspace_asks_before_any_access_to_data_of_refold(
     tmp_path: Path, mode: str, call: tuple[str, str]
 ) -> None:
-    async with server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
+    async with open_server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
         id_, place = await begin_conversation(client, mode)
         (place.parent / "other").mkdir()
         (place.parent / "other/secret.txt").write_text("secret")
-        done = await turn(client, id_, allow=False)
+        done = await run_turn(client, id_, allow=False)
 
     (request,) = done.requests
     assert (request["once"], request["rules"]) == (True, [])
@@ -121,24 +123,24 @@ async def test_own_workspace_hides_other_workspaces_from_commands(tmp_path: Path
         "bash",
         '{"command": "d=..; cat $d/other/secret.txt; cat $d/$d/$d/config.toml"}',
     )
-    async with server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
+    async with open_server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
         id_, place = await begin_conversation(client, "sandbox")
         (place.parent / "other").mkdir()
         (place.parent / "other/secret.txt").write_text("VERYSECRET")
-        done = await turn(client, id_)
+        done = await run_turn(client, id_)
 
     assert "VERYSECRET" not in json.dumps(done.results)
 
 
 async def test_own_workspace_files_are_restored_by_a_rewind(tmp_path: Path) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, BASH)]
-    async with server(tmp_path, *calls, "Done.") as client:
+    async with open_server(tmp_path, *calls, "Done.") as client:
         id_, place = await begin_conversation(client, "bypass")
-        done = await turn(client, id_)
+        done = await run_turn(client, id_)
         assert {path.name for path in place.iterdir()} == {"own.txt", "b.txt"}
         async with client.follow(id_) as socket:
             await read_until(socket, "status")
-            await order(socket, "rewind", to=done.message, what="both")
+            await send_order(socket, "rewind", to=done.message, what="both")
             await read_until(socket, "files_restored")
 
     assert list(place.iterdir()) == []

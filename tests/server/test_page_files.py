@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.serving import Client, server
+from tests.server.serving import Client, open_server
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def read_page(client: Client, path: str) -> str:
 async def test_scripts_and_styles_are_immutable_below_a_hash(
     tmp_path: Path, path: str
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         html = await read_page(client, path)
         addresses = re.findall(r'"(/pages/[^"]+)"', html)
         answers = [await client.ask("GET", address) for address in addresses]
@@ -52,7 +52,7 @@ async def test_scripts_and_styles_are_immutable_below_a_hash(
 async def test_manifests_and_icons_are_public_and_name_each_other(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         manifests = [
             await client.ask("GET", path, headers={})
             for path in ("/refold.webmanifest", "/developer.webmanifest")

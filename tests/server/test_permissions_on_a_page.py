@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 EDIT = ("write_file", '{"path": "a.txt", "content": "x"}')
@@ -43,17 +43,17 @@ def texts(output: Any) -> list[str]:
 
 
 async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.", [EDIT], "Done.") as client:
+    async with open_server(tmp_path, "Hello.", [EDIT], "Done.") as client:
         page = Page(client, id_ := await client.begin())
         async with client.follow(id_) as socket:  # the session is at work from now on
-            await order(socket, "user_message", text="Hi.")
+            await send_order(socket, "user_message", text="Hi.")
             await read_until(socket, "result")
         added = await page.run("add", "deny folder", "bash(git push *)")
         rows = await page.rows()
         row = "deny bash(git push *) always, in this folder"
         edited = await page.run(row, "edit", "write_file(*.txt)", dial="deny")
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Go.")
+            await send_order(socket, "user_message", text="Go.")
             await read_until(socket, "result")
         after = await page.rows()
         await page.run("deny write_file(*.txt) always, in this folder", "remove")
@@ -69,7 +69,7 @@ async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
 
 
 async def test_a_page_cannot_add_rules_for_all_folders(tmp_path: Path) -> None:
-    async with server(tmp_path, "Done.") as client:
+    async with open_server(tmp_path, "Done.") as client:
         page = Page(client, await client.begin())
         places = [i["id"] for i in (await page.run("add"))["question"]["items"]]
 
@@ -77,7 +77,7 @@ async def test_a_page_cannot_add_rules_for_all_folders(tmp_path: Path) -> None:
 
 
 async def test_an_invalid_rule_is_reported_and_not_saved(tmp_path: Path) -> None:
-    async with server(tmp_path, "Done.") as client:
+    async with open_server(tmp_path, "Done.") as client:
         page = Page(client, await client.begin())
         wrong = await page.run("add", "allow folder", "editfile")
         rows = await page.rows()

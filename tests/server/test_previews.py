@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.serving import Answer, server
+from tests.server.serving import Answer, open_server
 from tests.tools.workbooks import cells, text_row, workbook
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def previews(
 ) -> list[Answer]:
     for name, data in files.items():
         (directory / name).write_bytes(data)
-    async with server(directory, "Hello.") as client:
+    async with open_server(directory, "Hello.") as client:
         path = f"/api/conversations/{await client.begin()}/{route}/"
         return [await client.ask("GET", path + address) for address in addresses]
 
@@ -94,7 +94,7 @@ async def test_scripts_of_html_run_in_a_frame_and_not_in_a_tab_of_their_own(
 ) -> None:
     """In a tab, a script could lead to any address, and name there what it holds."""
     (tmp_path / "a.html").write_bytes(HTML)
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         path = f"/api/conversations/{await client.begin()}/previews/a.html?run=true"
         tab, frame = [
             await client.ask("GET", path, headers={**client.token, "Sec-Fetch-Dest": kind})
@@ -119,7 +119,7 @@ async def test_nothing_outside_the_workspace_is_shown(tmp_path: Path, path: str)
     (tmp_path / "a.png").write_bytes(PIXEL)
     inside = tmp_path / "in"
     inside.mkdir()
-    async with server(inside, "Hello.") as client:
+    async with open_server(inside, "Hello.") as client:
         id_ = await client.begin()
         answer = await client.ask("GET", f"/api/conversations/{id_}/previews/{path}")
 

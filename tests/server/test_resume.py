@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from refold.client.event_documents import FEED_START
 from refold.client.feed import MAX_WAITING_BYTES, Follower
 from refold.testing.providers import ScriptedProvider
-from tests.server.serving import Client, Plain, order, read_until, server
+from tests.server.serving import Client, Plain, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,9 @@ class Slow(ScriptedProvider):
             yield delta
 
 
-async def _in_pieces(client: Client, id_: str, turns: int, rng: random.Random) -> Reader:
+async def _read_in_pieces(
+    client: Client, id_: str, turns: int, rng: random.Random
+) -> Reader:
     """Read until `turns` turns have ended, and connect again after some frames each
     time."""
     reader = Reader()
@@ -70,17 +72,19 @@ async def test_a_client_that_reconnects_at_random_sees_each_document_once(
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(15))
     readers = list[Reader]()
-    async with server(tmp_path, provider=lambda: Slow(answer, answer, answer)) as client:
+    async with open_server(
+        tmp_path, provider=lambda: Slow(answer, answer, answer)
+    ) as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
 
             async def away() -> None:
-                readers.append(await _in_pieces(client, id_, 3, random.Random(7)))
+                readers.append(await _read_in_pieces(client, id_, 3, random.Random(7)))
 
             group.start_soon(away)
             plains = list[Plain]()
             for _ in range(3):
-                await order(whole, "user_message", text="Go on.")
+                await send_order(whole, "user_message", text="Go on.")
                 plains += await read_until(whole, "result")
 
     (reader,) = readers
@@ -96,13 +100,13 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
     answer = " ".join(f"word{n}" for n in range(60))
     turns, rng, reader = 20, random.Random(11), Reader()
     records, connects = list[Plain](), 0
-    async with server(tmp_path, provider=lambda: Slow(*[answer] * turns)) as client:
+    async with open_server(tmp_path, provider=lambda: Slow(*[answer] * turns)) as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
 
             async def scenario() -> None:
                 for _ in range(turns):
-                    await order(whole, "user_message", text="Go on.")
+                    await send_order(whole, "user_message", text="Go on.")
                     records.extend(await read_until(whole, "result"))
 
             group.start_soon(scenario)
@@ -119,12 +123,12 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
 
 
 async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -> None:
-    async with server(tmp_path, "One.", "Two.") as client:
+    async with open_server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
-            await order(socket, "user_message", text="a")
+            await send_order(socket, "user_message", text="a")
             records = await read_until(socket, "result")
-            await order(socket, "user_message", text="b")
+            await send_order(socket, "user_message", text="b")
             records += await read_until(socket, "result")
         every = ids(records)
         await client.host.close(id_)  # what is in memory is gone: the journal has it
@@ -141,10 +145,10 @@ async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -
 async def test_resuming_from_an_unknown_id_gives_a_snapshot(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "One.") as client:
+    async with open_server(tmp_path, "One.") as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
-            await order(socket, "user_message", text="a")
+            await send_order(socket, "user_message", text="a")
             records = await read_until(socket, "result")
         epoch, seq, n = ids(records)[-1].split("-")
         for after in (f"{epoch}-{int(seq) + 90}-0", f"{int(epoch) + 7}-{seq}-{n}"):
@@ -159,10 +163,10 @@ async def test_a_client_that_connects_during_an_answer_gets_the_text_so_far(
     tmp_path: Path,
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(60))
-    async with server(tmp_path, provider=lambda: Slow(answer)) as client:
+    async with open_server(tmp_path, provider=lambda: Slow(answer)) as client:
         id_ = await client.begin()
         async with client.follow(id_) as first, client.follow(id_) as other:
-            await order(first, "user_message", text="a")
+            await send_order(first, "user_message", text="a")
             await read_until(first, "text_delta")
             await read_until(first, "text_delta")
             async with client.follow(id_) as late:
@@ -188,7 +192,7 @@ def test_a_follower_that_does_not_read_is_disconnected() -> None:
 async def test_an_impossible_resume_position_is_refused_in_the_handshake(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         id_ = await client.begin()
         numbers = list[int]()
         for where, after in (

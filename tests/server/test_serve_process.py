@@ -32,7 +32,7 @@ def home() -> Path:
     return Path(os.environ["REFOLD_HOME"])
 
 
-def words(directory: Path, *more: str) -> list[str]:
+def command_words(directory: Path, *more: str) -> list[str]:
     script = directory / "answers.jsonl"
     if not script.exists():
         script.write_text('{"text": "Hello."}\n')
@@ -45,7 +45,7 @@ class Served:
     def __init__(self, directory: Path, *more: str, scripted: bool = True) -> None:
         serve = [sys.executable, "-m", "refold", "serve", "--port", "0"]
         self.process = subprocess.Popen(
-            words(directory, *more) if scripted else serve, cwd=directory,
+            command_words(directory, *more) if scripted else serve, cwd=directory,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -113,7 +113,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def read_refusal(directory: Path, *more: str) -> tuple[int, str]:
     done = subprocess.run(
-        words(directory, *more), cwd=directory, capture_output=True, text=True, timeout=60,
+        command_words(directory, *more), cwd=directory, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
     assert done.stdout == ""

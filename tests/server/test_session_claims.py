@@ -10,9 +10,9 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.client.hosted_conversation import OwnConversation
 from refold.journal.store.file import FileStore
-from tests.server.serving import Client, order, read_until, server
-from tests.server.test_background_over_websocket import FLAGS, starting
-from tests.server.test_looking_at_sessions import open_session, store_session, until
+from tests.server.serving import Client, open_server, read_until, send_order
+from tests.server.test_background_over_websocket import FLAGS, start_calls
+from tests.server.test_looking_at_sessions import open_session, store_session, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +30,8 @@ async def test_a_claim_has_a_higher_number_than_those_of_another_server(
     store = FileStore(directory)
     await store.lease(7)
     await store.release()
-    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
-        await order(socket, "user_message", text="Go.")
+    async with open_server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+        await send_order(socket, "user_message", text="Go.")
         done = (await read_until(socket, "result"))[-1]
 
     assert (done["text"], await store.read_claim()) == ("Here.", 8)
@@ -39,13 +39,13 @@ async def test_a_claim_has_a_higher_number_than_those_of_another_server(
 
 async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Path) -> None:
     id_, directory = await store_session(tmp_path, "Hi.")
-    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+    async with open_server(tmp_path, "Here.") as client, client.follow(id_) as socket:
         await read_until(socket, "status")
         async with open_session(tmp_path, id_=id_):
-            await order(socket, "user_message", text="One.")
+            await send_order(socket, "user_message", text="One.")
             data = (await read_until(socket, "error"))[-1]
-            await until(lambda: not conversation(client, id_).claimed)
-        await order(socket, "user_message", text="Two.")
+            await wait_until(lambda: not conversation(client, id_).claimed)
+        await send_order(socket, "user_message", text="Two.")
         done = (await read_until(socket, "result"))[-1]
         number = await FileStore(directory).read_claim()
 
@@ -56,19 +56,19 @@ async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and
     tmp_path: Path,
 ) -> None:
     id_, directory = await store_session(tmp_path, "Hi.")
-    async with server(tmp_path, "Here.", "There.") as client:
+    async with open_server(tmp_path, "Here.", "There.") as client:
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="One.")
+            await send_order(socket, "user_message", text="One.")
             await read_until(socket, "result")
             directory.rename(tmp_path / "away")
             shutil.copytree(tmp_path / "away", directory)
-            await order(socket, "user_message", text="Two.")
+            await send_order(socket, "user_message", text="Two.")
             data = (await read_until(socket, "error"))[-1]
             with anyio.fail_after(10), pytest.raises(ConnectionClosed):
                 await read_until(socket, "never")
-        await until(lambda: client.host.conversation(id_) is None)
+        await wait_until(lambda: client.host.conversation(id_) is None)
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Three.")
+            await send_order(socket, "user_message", text="Three.")
             done = (await read_until(socket, "result"))[-1]
 
     assert (data["kind"], done["text"]) == ("Fenced", "Here.")
@@ -81,12 +81,12 @@ async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_wok
     other = tmp_path / "other"
     other.mkdir()
     command = "until test -e go; do sleep 0.01; done; echo built"
-    replies = (starting(command, notify=True), "It runs.", "It is built.")
-    async with server(tmp_path, *replies, flags=FLAGS) as client:
+    replies = (start_calls(command, notify=True), "It runs.", "It is built.")
+    async with open_server(tmp_path, *replies, flags=FLAGS) as client:
         async with client.follow(id_) as socket:
-            await order(socket, "set_mode", mode="bypass")
-            await order(socket, "set_directory", directory=str(other))
-            await order(socket, "user_message", text="Build it.")
+            await send_order(socket, "set_mode", mode="bypass")
+            await send_order(socket, "set_directory", directory=str(other))
+            await send_order(socket, "user_message", text="Build it.")
             await read_until(socket, "turn_end")
             (other / "go").touch()
             with anyio.fail_after(20):

@@ -9,7 +9,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from refold.client.feed import MAX_WAITING_BYTES
-from tests.server.serving import Plain, order, read_until, server
+from tests.server.serving import Plain, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 MESSAGES = 50
@@ -29,13 +29,13 @@ async def test_a_client_that_does_not_read_is_disconnected_and_resumes_without_a
     tmp_path: Path,
 ) -> None:
     late, every = list[Plain](), list[Plain]()
-    async with server(tmp_path, *["Heard."] * MESSAGES) as client:
+    async with open_server(tmp_path, *["Heard."] * MESSAGES) as client:
         id_ = await client.begin()
         async with client.follow(id_, "0", max_queue=1, max_size=None) as idle:
             late.append(json.loads(await idle.recv()))
             async with client.follow(id_, "0", max_size=None) as other:
                 for n in range(MESSAGES):
-                    await order(other, "user_message", text=f"{n} " + "x" * LETTERS)
+                    await send_order(other, "user_message", text=f"{n} " + "x" * LETTERS)
                     every += await read_until(other, "result")
             conversation = client.host.conversation(id_)
             assert conversation is not None

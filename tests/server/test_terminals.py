@@ -26,7 +26,7 @@ from tests.server.page_terminals import (
     page_headers,
     variables,
 )
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def ended_events(client: Client, id_: str) -> list[TerminalEvent]:
 async def test_start_commands_and_end_are_recorded_as_those_of_the_user(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("echo $((40+2))\r")
@@ -87,7 +87,7 @@ async def test_a_line_that_the_shell_keeps_out_of_its_history_is_recorded_withou
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".bashrc").write_text("HISTCONTROL=ignoreboth\n", "utf-8")
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             for line, printed in ((" echo a$((1+1))", "a2"), ("echo b$((1+1))", "b2")):
@@ -111,7 +111,7 @@ async def test_a_shell_without_a_hook_claims_no_commands(tmp_path: Path) -> None
     work = tmp_path / "work"
     work.mkdir()
     environ = variables(tmp_path, SHELL=str(shell))
-    async with server(work, terminal=environ) as client:
+    async with open_server(work, terminal=environ) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("exit 0\r")
@@ -124,7 +124,7 @@ async def test_a_shell_without_a_hook_claims_no_commands(tmp_path: Path) -> None
 
 
 async def test_keys_size_and_ctrl_c_reach_the_programs_of_the_shell(tmp_path: Path) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("stty size; echo $TERM\r")
@@ -146,7 +146,7 @@ async def test_a_shell_has_no_keys_of_the_server(tmp_path: Path) -> None:
         "HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SHELL": BASH, "OPENAI_API_KEY": "sk-1",
         "HTTPS_PROXY": "http://me:secret@proxy", "EDITOR": "vi", "REFOLD_HOME": "/r",
     })  # fmt: skip
-    async with server(tmp_path, terminal=environ) as client:
+    async with open_server(tmp_path, terminal=environ) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("env; echo over$((1+1))\r")
@@ -160,7 +160,7 @@ async def test_a_shell_has_no_keys_of_the_server(tmp_path: Path) -> None:
 
 
 async def test_processes_of_a_terminal_end_with_its_socket(tmp_path: Path) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("trap '' HUP; nohup sleep 1000 & echo pid=$$ up$((1+1))\r")
@@ -178,7 +178,7 @@ async def test_processes_of_a_terminal_end_with_its_socket(tmp_path: Path) -> No
 async def test_terminals_end_with_the_server_and_their_ends_are_recorded(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("echo up$((1+1))\r")
@@ -193,7 +193,7 @@ async def test_terminals_end_with_the_server_and_their_ends_are_recorded(
 
 
 async def test_output_waits_until_the_page_has_shown_what_it_got(tmp_path: Path) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("yes | head -c 1000000; echo over$((1+1))\r")
@@ -217,7 +217,7 @@ async def test_output_waits_until_the_page_has_shown_what_it_got(tmp_path: Path)
 async def test_unread_keys_do_not_hold_the_output_up(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type(
@@ -232,13 +232,13 @@ async def test_unread_keys_do_not_hold_the_output_up(
 async def test_a_selection_goes_to_the_model_with_the_next_message_as_data(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "Seen.", terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, "Seen.", terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         path = f"/api/conversations/{id_}/terminals/output"
         answer = await client.ask("POST", path, {"text": "2 failed"}, page_headers(client))
         empty = await client.ask("POST", path, {"text": " \n"}, page_headers(client))
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Why?")
+            await send_order(socket, "user_message", text="Why?")
             await read_until(socket, "result")
         said = [
             e.event for e in client.host.stored.entries(id_) if isinstance(e.event, Said)
@@ -254,7 +254,7 @@ async def test_only_so_many_terminals_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminals, "MAX_TERMINALS", 1)
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_):
             second = await ask_token(client, id_, page_headers(client))
@@ -268,7 +268,7 @@ async def test_an_unused_terminal_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminals, "IDLE_SECONDS", 0.3)
-    async with server(tmp_path, terminal=variables(tmp_path)) as client:
+    async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             end = await terminal.read_end()
@@ -279,7 +279,9 @@ async def test_an_unused_terminal_is_closed(
 async def test_an_open_terminal_keeps_its_conversation_open_and_the_journal_ours(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, terminal=variables(tmp_path), idle_seconds=0.05) as client:
+    async with open_server(
+        tmp_path, terminal=variables(tmp_path), idle_seconds=0.05
+    ) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
             await terminal.type("sleep 0.5; echo still$((1+1))\r")

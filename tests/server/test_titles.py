@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 LONG = "Please look into why the gutter of the northern roof drips whenever it rains. " * 4
@@ -32,11 +32,11 @@ async def test_the_small_model_writes_the_title_after_the_first_turn(
     flags = {"models.main": "groq/large", "models.small": "groq/small", "memory": True, "titles": titles}  # fmt: skip
     async with wire_server(reply) as model:
         monkeypatch.setenv("GROQ_BASE_URL", model.url)
-        async with server(tmp_path, provider=lambda: None, flags=flags) as client:
+        async with open_server(tmp_path, provider=lambda: None, flags=flags) as client:
             id_ = await client.begin()
             async with client.follow(id_) as socket:
                 await read_until(socket, "status")
-                await order(socket, "user_message", text=LONG)
+                await send_order(socket, "user_message", text=LONG)
                 documents = await read_until(socket, "turn_end")
                 with anyio.move_on_after(10 if titles else 0.5):
                     documents += await read_until(socket, "title_changed")

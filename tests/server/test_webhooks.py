@@ -22,7 +22,7 @@ from refold.client import webhooks
 from refold.config.paths import paths
 from refold.journal.schedules.recurrence import never
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
-from tests.cli.running import LONG, command, refold, script
+from tests.cli.running import LONG, command, script, start_refold
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 BODY = b'{"failed": "test_login"}'
@@ -79,7 +79,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def start_listener(*, runs: bool = False) -> Listener:
             environ = {**os.environ, "REFOLD_NO_BACKGROUND": "" if runs else "1"}
             serve = ("serve", "--port", "0", "--script", answers)
-            process = stack.enter_context(refold(*serve, cwd=tmp_path, env=environ))
+            process = stack.enter_context(start_refold(*serve, cwd=tmp_path, env=environ))
             return Listener(process)
 
         yield start_listener

@@ -9,16 +9,16 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.provider.port import RequestSent
 from refold.testing.providers import Reply, ScriptedProvider
-from tests.server.serving import order, read_until, server
+from tests.server.serving import open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Hi.", client_key="k1")
+            await send_order(socket, "user_message", text="Hi.", client_key="k1")
             records = await read_until(socket, "result")
             result = [data for data in records if data["type"] == "order_taken"]
             result = result or (await read_until(socket, "order_taken"))[-1:]
@@ -34,7 +34,7 @@ async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> 
 async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as other:
             await read_until(other, "status")
@@ -54,7 +54,7 @@ async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
             async with client.follow(id_) as socket:
                 with pytest.raises(ConnectionClosed) as large:
                     await _send_and_wait(socket, "x" * 10_000_000)
-            await order(other, "user_message", text="Hi.")
+            await send_order(other, "user_message", text="Hi.")
             records = await read_until(other, "result")
 
     assert binary.value.rcvd is not None
@@ -67,19 +67,19 @@ async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_infor
     tmp_path: Path,
 ) -> None:
     asks = Reply("", calls=(("bash", '{"command": "touch x"}'),))
-    async with server(tmp_path, asks, "Then not.") as client:
+    async with open_server(tmp_path, asks, "Then not.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as one, client.follow(id_) as two:
-            await order(one, "user_message", text="Go.")
+            await send_order(one, "user_message", text="Go.")
             request = (await read_until(one, "tool_approval_request"))[-1]
             assert (await read_until(two, "tool_approval_request"))[-1] == request
             data = {"call_id": request["call_id"], "allowed": False}
-            await order(two, "tool_approval_response", **data, client_key="blind")
+            await send_order(two, "tool_approval_response", **data, client_key="blind")
             blind = (await read_until(two, "error"))[-1]
-            await order(one, "tool_approval_response", **data, hash=request["hash"])
+            await send_order(one, "tool_approval_response", **data, hash=request["hash"])
             result = (await read_until(two, "tool_approval_result"))[-1]
             late = {**data, "allowed": True, "hash": request["hash"], "client_key": "late"}
-            await order(two, "tool_approval_response", **late)
+            await send_order(two, "tool_approval_response", **late)
             error = (await read_until(two, "error"))[-1]
             ended = (await read_until(one, "result"))[-1]
 
@@ -93,11 +93,11 @@ async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_infor
 async def test_a_message_sent_twice_with_one_client_key_is_stored_once(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             for _ in range(2):
-                await order(socket, "user_message", text="Hi.", client_key="k")
+                await send_order(socket, "user_message", text="Hi.", client_key="k")
             await read_until(socket, "result")
         messages = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
 
@@ -108,10 +108,10 @@ async def test_a_message_sent_twice_with_one_client_key_is_stored_once(
 
 
 async def test_a_turn_continues_after_its_client_disconnects(tmp_path: Path) -> None:
-    async with server(tmp_path, "Hello.") as client:
+    async with open_server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Hi.", client_key="k")
+            await send_order(socket, "user_message", text="Hi.", client_key="k")
             await read_until(socket, "order_taken")
         async with client.follow(id_, "0") as socket:
             records = await read_until(socket, "result")
@@ -135,22 +135,22 @@ class Overheard(ScriptedProvider):
 
 
 async def test_conversation_flags_apply_from_the_next_turn(tmp_path: Path) -> None:
-    async with server(tmp_path, provider=lambda: Overheard(*"abc")) as client:
+    async with open_server(tmp_path, provider=lambda: Overheard(*"abc")) as client:
         id_ = await client.begin(teams=True)
         recorded = list[int]()
         async with client.follow(id_) as socket:
             status = (await read_until(socket, "status"))[-1]
             for text, on in (("a", True), ("b", False), ("c", None)):
-                await order(socket, "user_message", text=text)
+                await send_order(socket, "user_message", text=text)
                 await read_until(socket, "result")
                 answer = await client.ask("GET", f"/api/conversations/{id_}/requests")
                 recorded.append(len(answer.json))
                 if on is not None:
-                    await order(socket, "toggle_tracing", on=on)
+                    await send_order(socket, "toggle_tracing", on=on)
                     assert (await read_until(socket, "tracing_changed"))[-1]["on"] is on
-            await order(socket, "toggle_teams", on=False)
+            await send_order(socket, "toggle_teams", on=False)
             assert (await read_until(socket, "teams_changed"))[-1]["on"] is False
-            await order(socket, "status")
+            await send_order(socket, "status")
             after = (await read_until(socket, "status"))[-1]
 
     assert recorded == [0, 1, 1]

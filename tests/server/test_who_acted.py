@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
 )
 from refold.session.recorder import acting_as
 from tests.client.test_joined_sessions import TOUCH, make_launch
-from tests.server.serving import Client, order, read_until, server
+from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = pytest.mark.anyio
 LOGIN = pwd.getpwuid(os.getuid()).pw_name
@@ -61,16 +61,16 @@ async def test_messages_of_a_process_are_recorded_under_the_login_name(
 async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, [TOUCH], "Done.") as client:
+    async with open_server(tmp_path, [TOUCH], "Done.") as client:
         id_ = await client.begin()
         ada, bob = page(client, "Ada Łovelace"), page(client)
         async with (
             client.follow(id_, additional_headers=ada) as first,
             client.follow(id_, additional_headers=bob) as other,
         ):
-            await order(first, "user_message", text="Make it.", by="mallory")
+            await send_order(first, "user_message", text="Make it.", by="mallory")
             data = (await read_until(other, "tool_approval_request"))[-1]
-            await order(
+            await send_order(
                 other, "tool_approval_response",
                 call_id=data["call_id"], hash=data["hash"], allowed=True,
             )  # fmt: skip
@@ -96,12 +96,12 @@ async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
 
 
 async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None:
-    async with server(tmp_path, "One.", "Two.") as client:
+    async with open_server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await order(socket, "user_message", text="Hi.", by="eve")
+            await send_order(socket, "user_message", text="Hi.", by="eve")
             await read_until(socket, "result")
-            await order(socket, "user_message", text="Hi.")
+            await send_order(socket, "user_message", text="Hi.")
             await read_until(socket, "result")
         entries = client.host.stored.entries(id_)
 
@@ -111,7 +111,7 @@ async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None
 async def test_only_a_program_can_make_launch_links_for_other_people(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         path = "/api/launches?person=bob"
         json = {"Content-Type": "application/json"}
         links = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.serving import server
+from tests.server.serving import open_server
 
 pytestmark = pytest.mark.anyio
 PATH = "/api/conversations"
@@ -13,7 +13,7 @@ PATH = "/api/conversations"
 async def test_an_absolute_uri_with_another_host_is_refused_like_a_wrong_host_header(
     tmp_path: Path, home: Path
 ) -> None:
-    async with server(tmp_path) as client:
+    async with open_server(tmp_path) as client:
         data = {**client.token, "Host": client.netloc}
         others = [
             f"http://evil.example{PATH}",

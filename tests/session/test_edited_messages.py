@@ -37,13 +37,13 @@ LINES = (
 )  # fmt: skip
 
 
-def a_talk(*more: str) -> tuple[MemoryStore, World, ScriptedProvider]:
-    """Two messages, each answered after calls; then `more` responses."""
-    model = ScriptedProvider(*LINES, *more)
+def two_turn_session(*responses: str) -> tuple[MemoryStore, World, ScriptedProvider]:
+    """Two messages, each answered after calls; then `responses` responses."""
+    model = ScriptedProvider(*LINES, *responses)
     return MemoryStore(), world(StrictProvider(model)), model
 
 
-async def two_turns(store: MemoryStore, world: World) -> Session:
+async def run_two_turns(store: MemoryStore, world: World) -> Session:
     session = await open_session(store, world)
     for words in ("Umbrella?", "And now?"):
         await session.inbox.say(words)
@@ -60,10 +60,10 @@ def run_with_edits(
     *edits: tuple[int, str | None],
 ) -> tuple[View, MemoryStore, list[Request]]:
     """`edits` name messages by their place; then a third message is sent."""
-    store, result, model = a_talk("Fine.")
+    store, result, model = two_turn_session("Fine.")
 
     async def main() -> View:
-        session = await two_turns(store, result)
+        session = await run_two_turns(store, result)
         for place, text in edits:
             await session.inbox.edit_message(numbers(store)[place], text)
         await session.inbox.say("Thanks.")
@@ -121,10 +121,10 @@ EDITS = st.lists(
 def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
     edits: Sequence[tuple[int, str | None]],
 ) -> None:
-    store, given_, _ = a_talk("Fine.")
+    store, given_, _ = two_turn_session("Fine.")
 
     async def main() -> View:
-        session = await two_turns(store, given_)
+        session = await run_two_turns(store, given_)
         for place, text in edits:
             number = numbers(store)[place]
             result = dict(session.view.conversation.edits).get(number, "") is None
@@ -144,10 +144,10 @@ def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
 
 
 def test_a_message_edit_is_undone_by_a_rewind() -> None:
-    store, given_, _ = a_talk()
+    store, given_, _ = two_turn_session()
 
     async def main() -> tuple[View, View]:
-        session = await two_turns(store, given_)
+        session = await run_two_turns(store, given_)
         before = session.view
         await session.inbox.edit_message(numbers(store)[1], None)
         assert await session.rewind(session.view.seq)
@@ -159,10 +159,10 @@ def test_a_message_edit_is_undone_by_a_rewind() -> None:
 
 
 def test_messages_cannot_be_edited_while_a_turn_runs() -> None:
-    store, given_, _ = a_talk()
+    store, given_, _ = two_turn_session()
 
     async def main() -> None:
-        session = await two_turns(store, given_)
+        session = await run_two_turns(store, given_)
         await session.inbox.say("More.")
         await session.record(TurnStarted(session.view.seq))
         with pytest.raises(BadInput, match="while a turn runs"):
@@ -172,10 +172,10 @@ def test_messages_cannot_be_edited_while_a_turn_runs() -> None:
 
 
 def test_an_empty_or_unchanged_message_edit_is_not_recorded() -> None:
-    store, given_, _ = a_talk()
+    store, given_, _ = two_turn_session()
 
     async def main() -> bool:
-        session = await two_turns(store, given_)
+        session = await run_two_turns(store, given_)
         with pytest.raises(BadInput, match="cannot be empty"):
             await session.inbox.edit_message(numbers(store)[0], " ")
         return await session.inbox.edit_message(numbers(store)[0], "Umbrella?")

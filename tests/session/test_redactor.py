@@ -92,12 +92,12 @@ def test_a_secret_in_a_live_delta_is_masked_for_watchers(
     for live in (*news, *(SubagentDelta("child-1", item) for item in news)):
         record.publish(live)
 
-    result = repr([frame.item for frame in waiting(watch)])
+    result = repr([frame.item for frame in read_waiting(watch)])
     assert result.count("[secret]") == 6
     assert repr(secret)[1:-1] not in result
 
 
-def waiting(watch: Subscription) -> list[Frame]:
+def read_waiting(watch: Subscription) -> list[Frame]:
     async def main() -> list[Frame]:
         return [frame async for frame in watch.frames()]
 

@@ -93,7 +93,7 @@ Story = Callable[[Agent], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Callable[[Story], None]:
+def play_story(tmp_path: Path) -> Callable[[Story], None]:
     """Run a story in an empty workspace."""
 
     async def play(story: Story) -> None:
@@ -109,7 +109,7 @@ def played(tmp_path: Path) -> Callable[[Story], None]:
     return lambda story: anyio.run(play, story)
 
 
-async def three_turns(agent: Agent) -> None:
+async def run_three_turns(agent: Agent) -> None:
     await agent.turn("make a", agent.write_later("a", "one"))
     await agent.turn("only look")
     await agent.turn(
@@ -119,36 +119,36 @@ async def three_turns(agent: Agent) -> None:
 
 
 def test_rewind_restores_files_and_conversation_before_the_message(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
 
         report = await rewind(agent.session, agent.kept, agent.said[2], "both")
 
         assert (agent.now(), report.files) == ({"a": b"one"}, 2)
         assert agent.talk() == "make a did make a only look did only look"
 
-    played(run_story)
+    play_story(run_story)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_rewind_to_each_message_restores_the_files_of_that_time(
-    played: Callable[[Story], None], which: int
+    play_story: Callable[[Story], None], which: int
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
 
         await rewind(agent.session, agent.kept, agent.said[which], "files")
 
         assert agent.now() == [{}, {"a": b"one"}, {"a": b"one"}][which]
         assert "change a" in agent.talk()
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_keeps_changes_made_before_the_message(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
@@ -159,11 +159,11 @@ def test_rewind_keeps_changes_made_before_the_message(
 
         assert agent.now() == {"a": b"one", "mine": b"mine"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
@@ -173,11 +173,11 @@ def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
         with pytest.raises(BadInput, match="another program changed these files since"):
             await rewind(agent.session, agent.kept, agent.said[0], "both")
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_restores_the_right_files_after_a_call_without_changes(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
@@ -188,15 +188,15 @@ def test_rewind_restores_the_right_files_after_a_call_without_changes(
 
         assert agent.now() == {"a": b"one"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 @pytest.mark.parametrize("what", ["both", "files", "conversation"])
 def test_a_rewind_and_its_undo_can_each_be_undone(
-    played: Callable[[Story], None], what: Any
+    play_story: Callable[[Story], None], what: Any
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         at_the_end = agent.now(), agent.talk()
 
         first = await rewind(agent.session, agent.kept, agent.said[1], what)
@@ -208,14 +208,14 @@ def test_a_rewind_and_its_undo_can_each_be_undone(
         assert (undo, (agent.now(), agent.talk())) == (at_the_end, gone_back)
         assert gone_back != at_the_end
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make c", agent.write_later("c", "c"))
 
@@ -225,14 +225,14 @@ def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
 
         assert (before_c, agent.now(), agent.talk()) == ({"a": b"one"}, {}, "")
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_refuses_to_overwrite_changes_of_other_programs(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("a", "mine")()
         agent.write_later("notes", "mine")()
         seq = agent.session.view.seq
@@ -245,14 +245,14 @@ def test_rewind_refuses_to_overwrite_changes_of_other_programs(
         assert agent.now() == {"a": b"mine", "b": b"new", "notes": b"mine"}
         assert agent.session.view.seq == seq
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("a", "mine")()
 
         report = await rewind(
@@ -263,14 +263,14 @@ def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
 
         assert (back, agent.now()) == ({"a": b"one"}, {"a": b"mine", "b": b"new"})
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("a", "mine")()
 
         report = await rewind(
@@ -281,14 +281,14 @@ def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
 
         assert (restored, agent.now()) == ({"a": b"mine"}, {"a": b"mine", "b": b"new"})
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alone(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("a", "mine")()
         agent.write_later("b", "mine")()
 
@@ -299,28 +299,28 @@ def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alon
         assert (report.files, agent.now()) == (0, {"a": b"mine", "b": b"mine"})
         assert report.preview.plan.mark
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_accepts_files_that_another_program_already_restored(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("a", "one")()
 
         await rewind(agent.session, agent.kept, agent.said[2], "files")
 
         assert agent.now() == {"a": b"one"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_is_refused_while_a_turn_runs(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         await agent.session.record(TurnStarted(1))
 
         with pytest.raises(BadInput, match="is running: end it"):
@@ -328,14 +328,14 @@ def test_rewind_is_refused_while_a_turn_runs(
 
         assert agent.now() == {"a": b"two", "b": b"new"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_a_rewind_preview_lists_the_changes_and_makes_none(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("b", "mine")()
         seq, then = agent.session.view.seq, agent.now()
 
@@ -350,14 +350,14 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
             "Changed outside refold since: b"
         )
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_points_are_listed_with_their_changed_files_and_status(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make\x1b[31m c", agent.write_later("c", "c"))
 
@@ -375,14 +375,14 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
         assert parts[2].endswith("change a, make b  2 files changed  rewound")
         assert parts[4].endswith(r"make\x1b[31m c  1 file changed")
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_undoing_a_rewind_restores_all_messages(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         report = await rewind(agent.session, agent.kept, agent.said[0], "both")
         await rewind(agent.session, agent.kept, report.undo, "both")
 
@@ -392,14 +392,14 @@ def test_undoing_a_rewind_restores_all_messages(
             if s.kind == "said"
         ] == [True] * 3
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_the_rewind_report_names_the_command_that_undoes_it(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
 
         report = await rewind(agent.session, agent.kept, agent.said[2], "both")
 
@@ -407,25 +407,25 @@ def test_the_rewind_report_names_the_command_that_undoes_it(
             f"The conversation was rewound, 2 files restored. To undo this: /rewind {report.undo}"
         )
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_leaves_the_git_status_of_the_user_unchanged(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
         repository(agent.root)
         agent.write_later("a", "zero")()
         git(agent.root, "add", "a")
         before = git(agent.root, "--no-optional-locks", "status", "--porcelain")
-        await three_turns(agent)
+        await run_three_turns(agent)
 
         await rewind(agent.session, agent.kept, agent.said[0], "both")
 
         assert git(agent.root, "--no-optional-locks", "status", "--porcelain") == before
         assert agent.now() == {"a": b"zero"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
@@ -452,7 +452,7 @@ def test_without_checkpoints_only_the_conversation_can_be_rewound() -> None:
 
 
 def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
@@ -465,14 +465,14 @@ def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
 
         assert agent.now() == {}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_records_checkpoints_before_and_after(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         seq = agent.session.view.seq
         news = list[Event]()
         agent.session.hub.subscribe(lambda entry: news.append(entry.event))
@@ -491,11 +491,11 @@ def test_rewind_records_checkpoints_before_and_after(
         assert news[2] == FilesRestored(one.seq, seq + 1, 2)
         assert view.checkpoints.trees == one.trees
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_an_interrupted_rewind_can_be_completed_and_undone(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     names = [f"{number:03}" for number in range(400)]
 
@@ -522,14 +522,14 @@ def test_an_interrupted_rewind_can_be_completed_and_undone(
         assert (completed.files, whole) == (len(names) - partly, len(names))
         assert (0 < partly < len(names), agent.now()) == (True, {})
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_of_one_file_leaves_the_others_as_they_are(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         only = [str(agent.root / "a")]
         seq = agent.session.view.seq
         before = agent.session.view.checkpoints.at(agent.said[2])
@@ -545,14 +545,14 @@ def test_rewind_of_one_file_leaves_the_others_as_they_are(
         await rewind(agent.session, agent.kept, report.undo, "files")
         assert agent.now() == {"a": b"two", "b": b"new"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         agent.write_later("b", "by somebody else")()
         a, b = str(agent.root / "a"), str(agent.root / "b")
 
@@ -564,14 +564,14 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
 
         assert agent.now() == {"a": b"one", "b": b"by somebody else"}
 
-    played(run_story)
+    play_story(run_story)
 
 
 def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
-    played: Callable[[Story], None],
+    play_story: Callable[[Story], None],
 ) -> None:
     async def run_story(agent: Agent) -> None:
-        await three_turns(agent)
+        await run_three_turns(agent)
         nested = agent.root / "nested"
         subprocess.run(["git", "init", "-q", str(nested)], check=True)
         (nested / "file").write_text("x")
@@ -586,7 +586,7 @@ def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
 
         assert (nested / "file").read_text() == "x"
 
-    played(run_story)
+    play_story(run_story)
 
 
 def fold_events(*events: Event) -> Any:

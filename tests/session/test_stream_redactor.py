@@ -92,12 +92,12 @@ def read_masked(
             record.publish(piece)
         await record(*events)
         watch.close()
-        return await news(watch)
+        return await read_news(watch)
 
     return anyio.run(main)
 
 
-async def news(watch: Subscription) -> list[Live]:
+async def read_news(watch: Subscription) -> list[Live]:
     items = [frame.item async for frame in watch.frames()]
     return [item for item in items if not isinstance(item, Entry)]
 
@@ -161,7 +161,7 @@ def test_a_late_watcher_gets_the_same_masked_text(pieces: list[str], join: int) 
             record.publish(TextCame(piece))
         await record(TurnEnded("answered"))
         record.hub.close()
-        return await news(first), await news(late)
+        return await read_news(first), await read_news(late)
 
     first, late = anyio.run(main)
 
@@ -207,7 +207,7 @@ def test_held_text_is_published_when_the_session_closes() -> None:
         record.publish(TextCame("so sk-"))
         await record.close()
         record.hub.close()
-        return await news(watch)
+        return await read_news(watch)
 
     assert anyio.run(main) == [TextCame("so "), TextCame("sk-")]
 
@@ -283,6 +283,6 @@ def test_a_secret_learned_during_a_stream_is_masked_from_then_on() -> None:
             record.publish(TextCame(piece))
         await record(TurnEnded("answered"))
         record.hub.close()
-        return await news(watch)
+        return await read_news(watch)
 
     assert words(anyio.run(main)) == ["correct-", "horse ", "[secret]"]

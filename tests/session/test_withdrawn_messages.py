@@ -20,7 +20,7 @@ from tests.engine.house import entries, open_session, world
 from tests.engine.worlds import render_conversation
 
 
-async def working(store: MemoryStore, model: ScriptedProvider) -> Session:
+async def start_turn(store: MemoryStore, model: ScriptedProvider) -> Session:
     """A session whose turn runs, with two messages that wait for its end."""
     session = await open_session(store, world(model))
     await session.inbox.say("Begin.")
@@ -34,7 +34,7 @@ def test_a_withdrawn_message_never_reaches_the_model() -> None:
     store, model = MemoryStore(), ScriptedProvider("Done.")
 
     async def main() -> View:
-        session = await working(store, model)
+        session = await start_turn(store, model)
         paint, sell = session.view.message_queue
         assert await session.inbox.withdraw(paint.seq)
         assert session.view.message_queue == [sell]
@@ -50,7 +50,7 @@ def test_only_a_message_that_waits_for_the_end_of_the_turn_can_be_withdrawn() ->
     store, model = MemoryStore(), ScriptedProvider("Done.", "Sold.")
 
     async def main() -> None:
-        session = await working(store, model)
+        session = await start_turn(store, model)
         result, paint = 2, session.view.message_queue[0].seq
         await session.inbox.say("At once.")
         at_once = session.view.seq

@@ -54,7 +54,7 @@ def write(
     return skill
 
 
-def raw(folder: Path, name: str, content: str | bytes) -> Path:
+def write_skill_file(folder: Path, name: str, content: str | bytes) -> Path:
     """A folder whose SKILL.md is just this."""
     skill = folder / name
     skill.mkdir(parents=True, exist_ok=True)

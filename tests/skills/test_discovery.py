@@ -8,7 +8,7 @@ import pytest
 from refold.skills.catalogue import Catalogue, find_untrusted
 from refold.skills.directories import SkillFolder, folder_of_shipped
 from refold.skills.discovery import MAX_FILE_BYTES, MAX_SKILLS, find_skills
-from tests.skills.surrounded import SkillDirectories, place, raw, write
+from tests.skills.surrounded import SkillDirectories, place, write, write_skill_file
 
 
 def names(found_: object) -> list[str]:
@@ -155,7 +155,7 @@ def test_a_skills_folder_reached_by_a_link_is_read_once(
 def test_invalid_front_matter_is_one_notice_and_other_skills_are_found(
     tmp_path: Path, content: str | bytes, words: str
 ) -> None:
-    raw(tmp_path / "skills", "x", content)
+    write_skill_file(tmp_path / "skills", "x", content)
     write(tmp_path / "skills", "good")
 
     skills = find_skills([place(tmp_path / "skills")])
@@ -167,7 +167,7 @@ def test_invalid_front_matter_is_one_notice_and_other_skills_are_found(
 
 
 def test_a_skill_file_of_ten_megabytes_is_not_read(tmp_path: Path) -> None:
-    skill = raw(tmp_path / "skills", "x", "")
+    skill = write_skill_file(tmp_path / "skills", "x", "")
     os.truncate(skill / "SKILL.md", 10 * 1024 * 1024)
 
     (problem,) = find_skills([place(tmp_path / "skills")]).problems
@@ -242,7 +242,7 @@ def test_skills_above_the_maximum_number_are_ignored_with_a_notice(tmp_path: Pat
         (folder / f"s{number:05}").mkdir()
     write(folder, "s00000")
     for number in range(1, 9):
-        raw(folder, f"s{number:05}", "bad")
+        write_skill_file(folder, f"s{number:05}", "bad")
 
     skills = find_skills([place(folder)])
 
@@ -256,7 +256,7 @@ def test_start_notices_list_five_skill_problems_and_count_the_others(
     directories: SkillDirectories,
 ) -> None:
     for number in range(9):
-        raw(directories.project / ".claude/skills", f"bad-{number}", "bad")
+        write_skill_file(directories.project / ".claude/skills", f"bad-{number}", "bad")
 
     notices = directories.catalogue().notices()
 
@@ -265,7 +265,7 @@ def test_start_notices_list_five_skill_problems_and_count_the_others(
 
 
 def test_control_characters_in_skill_names_are_escaped(tmp_path: Path) -> None:
-    raw(tmp_path / "skills", "a\n\x1b[2Jb", "bad")
+    write_skill_file(tmp_path / "skills", "a\n\x1b[2Jb", "bad")
 
     (problem,) = find_skills([place(tmp_path / "skills")]).problems
 
@@ -299,7 +299,7 @@ def test_other_files_in_a_skills_folder_are_ignored_without_a_notice(
 def test_a_skill_without_model_invocation_is_hidden_from_the_model(
     directories: SkillDirectories,
 ) -> None:
-    raw(
+    write_skill_file(
         directories.config / "skills",
         "mine",
         "---\nname: mine\ndescription: d\ndisable-model-invocation: true\n---\n",

@@ -11,7 +11,7 @@ from refold.tools.contract import Reply, Tool
 from refold.tools.skills import list_skills, read_skill
 from refold.values.display import Note
 from refold.values.tools import Effect
-from tests.skills.surrounded import SkillDirectories, raw, write
+from tests.skills.surrounded import SkillDirectories, write, write_skill_file
 
 
 def use(
@@ -132,7 +132,7 @@ def test_a_skill_that_became_invalid_fails_with_the_reason(
     write(directories.project / ".refold/skills", "old")
     catalogue = directories.catalogue()
     assert catalogue.scan.skills[0].name == "old"
-    raw(directories.project / ".refold/skills", "old", "---\n")
+    write_skill_file(directories.project / ".refold/skills", "old", "---\n")
 
     with pytest.raises(
         ToolFailed, match=r"^The skill old cannot be read: the front matter"
@@ -191,7 +191,9 @@ def test_read_skill_refuses_files_that_may_contain_secrets(
 ) -> None:
     (directories.project / ".refold/skills").mkdir(parents=True)
     (directories.project / ".refold/skills/whole").symlink_to("../..")
-    raw(directories.project.parent, "project", "---\nname: whole\ndescription: All.\n---\n")
+    write_skill_file(
+        directories.project.parent, "project", "---\nname: whole\ndescription: All.\n---\n"
+    )
     (directories.project / name).parent.mkdir(exist_ok=True)
     (directories.project / name).write_text("token-7")
 

@@ -15,7 +15,7 @@ from tests.skills.shipped import SKILLS, asset, run
 pytestmark = pytest.mark.peer
 
 
-def picture(path: Path, wide: int, high: int) -> None:
+def write_picture(path: Path, wide: int, high: int) -> None:
     """A grey PNG, written by hand."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -30,7 +30,7 @@ def picture(path: Path, wide: int, high: int) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + content)
 
 
-def needs(*modules: str) -> Any:
+def import_or_skip(*modules: str) -> Any:
     """The last of them, or the test is skipped with the reason."""
     return [pytest.importorskip(m, reason=f"{m} is not installed") for m in modules][-1]
 
@@ -39,7 +39,7 @@ def needs(*modules: str) -> Any:
 
 
 def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> None:
-    pypdf = needs("reportlab", "pypdf")
+    pypdf = import_or_skip("reportlab", "pypdf")
     source = str(asset("pdf-writer", "report.md"))
 
     result = run("pdf-writer", "write_pdf.py", source, "out.pdf", cwd=tmp_path)
@@ -72,8 +72,8 @@ def flat(outline: list[Any]) -> list[Any]:
 
 
 def test_write_pdf_accepts_images_long_tables_and_long_code(tmp_path: Path) -> None:
-    pypdf = needs("reportlab", "pypdf")
-    picture(tmp_path / "p.png", 3000, 100)
+    pypdf = import_or_skip("reportlab", "pypdf")
+    write_picture(tmp_path / "p.png", 3000, 100)
     rows = "\n".join(f"| row {n} | {'word ' * (n % 9)} | {n} |" for n in range(120))
     (tmp_path / "a.md").write_text(
         f"# <Long> & wide\n\n![grey](p.png)\n\n| a | b | c |\n|---|---|--:|\n{rows}\n\n"
@@ -96,7 +96,7 @@ def test_write_pdf_accepts_images_long_tables_and_long_code(tmp_path: Path) -> N
 def test_write_pdf_reports_characters_without_a_font_and_missing_images(
     tmp_path: Path,
 ) -> None:
-    needs("reportlab")
+    import_or_skip("reportlab")
     (tmp_path / "a.md").write_text("# Kanji \U00020000\n")
     (tmp_path / "b.md").write_text("# B\n\n![x](nothing.png)\n")
 
@@ -111,7 +111,7 @@ def test_write_pdf_reports_characters_without_a_font_and_missing_images(
 
 
 def test_check_pdf_reports_blank_pages_and_missing_text(tmp_path: Path) -> None:
-    needs("reportlab", "pypdf")
+    import_or_skip("reportlab", "pypdf")
     (tmp_path / "a.md").write_text(
         "Words, and no heading.\n\n\\newpage\n\n\\newpage\n\nEnd of it.\n"
     )
@@ -134,7 +134,7 @@ def test_check_pdf_reports_blank_pages_and_missing_text(tmp_path: Path) -> None:
 
 
 def test_a_description_becomes_a_workbook_with_formulas_and_formats(tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
+    openpyxl = import_or_skip("openpyxl")
     source = str(asset("excel-writer", "sales.json"))
 
     result = run("excel-writer", "write_xlsx.py", source, "out.xlsx", cwd=tmp_path)
@@ -155,7 +155,7 @@ def test_a_description_becomes_a_workbook_with_formulas_and_formats(tmp_path: Pa
 
 
 def test_text_that_looks_like_a_formula_stays_text(tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
+    openpyxl = import_or_skip("openpyxl")
     book = {"sheets": [{
         "name": "A", "columns": [{"header": "X", "key": "x"}],
         "rows": [{"x": "=1+1"}, {"x": "@SUM(A1)"}],
@@ -187,7 +187,7 @@ def test_text_that_looks_like_a_formula_stays_text(tmp_path: Path) -> None:
 def test_invalid_workbook_description_is_reported(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    needs("openpyxl")
+    import_or_skip("openpyxl")
     columns = [
         {"header": "N", "key": "n", "type": "number"},
         {"header": "D", "key": "d", "type": "date"},
@@ -204,7 +204,7 @@ def test_invalid_workbook_description_is_reported(
 def test_check_xlsx_reports_missing_headers_broken_formulas_and_text_numbers(
     tmp_path: Path,
 ) -> None:
-    openpyxl = needs("openpyxl")
+    openpyxl = import_or_skip("openpyxl")
     book = openpyxl.Workbook()
     page = book.active
     page.title = "A"
@@ -236,7 +236,7 @@ def test_check_xlsx_reports_missing_headers_broken_formulas_and_text_numbers(
 
 
 def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
-    docx = needs("docx")
+    docx = import_or_skip("docx")
     source = str(asset("docx-writer", "minutes.md"))
 
     result = run("docx-writer", "write_docx.py", source, "out.docx", "--toc", cwd=tmp_path)
@@ -276,13 +276,13 @@ def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
 def test_write_docx_takes_styles_and_margins_but_no_text_from_a_template(
     tmp_path: Path,
 ) -> None:
-    docx = needs("docx")
+    docx = import_or_skip("docx")
     firm = docx.Document()
     firm.add_paragraph("Words of the template")
     firm.sections[0].left_margin = docx.shared.Mm(50)
     firm.styles["Normal"].font.name = "Georgia"
     firm.save(tmp_path / "firm.docx")
-    picture(tmp_path / "p.png", 4000, 40)
+    write_picture(tmp_path / "p.png", 4000, 40)
     (tmp_path / "a.md").write_text("# A\n\n![A grey bar](p.png)\n\n```\ncode\n```\n")
 
     result = run(
@@ -308,7 +308,7 @@ def test_write_docx_takes_styles_and_margins_but_no_text_from_a_template(
 
 
 def test_check_docx_reports_headings_and_lists_without_a_style(tmp_path: Path) -> None:
-    docx = needs("docx")
+    docx = import_or_skip("docx")
     document = docx.Document()
     document.add_paragraph().add_run("A heading").bold = True
     for text in ("- typed by hand", "", "", "Dear [Name],"):
@@ -342,7 +342,7 @@ def test_check_docx_reports_headings_and_lists_without_a_style(tmp_path: Path) -
 def test_write_pptx_makes_slides_with_titles_notes_tables_and_charts(
     tmp_path: Path,
 ) -> None:
-    pptx = needs("pptx")
+    pptx = import_or_skip("pptx")
     source = str(asset("ppt-writer", "talk.md"))
 
     result = run("ppt-writer", "write_pptx.py", source, "out.pptx", cwd=tmp_path)
@@ -372,11 +372,11 @@ def test_write_pptx_makes_slides_with_titles_notes_tables_and_charts(
 
 
 def test_write_pptx_uses_a_template_without_its_slides(tmp_path: Path) -> None:
-    pptx = needs("pptx")
+    pptx = import_or_skip("pptx")
     firm = pptx.Presentation()
     firm.slides.add_slide(firm.slide_layouts[0]).shapes.title.text = "Theirs"
     firm.save(tmp_path / "firm.pptx")
-    picture(tmp_path / "p.png", 300, 900)
+    write_picture(tmp_path / "p.png", 300, 900)
     (tmp_path / "a.md").write_text("## One\n\n- a **bold** point\n\n![A bar](p.png)\n")
 
     result = run(
@@ -412,7 +412,7 @@ def test_write_pptx_uses_a_template_without_its_slides(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_write_pptx_reports_an_invalid_slide(text: str, words: str, tmp_path: Path) -> None:
-    needs("pptx")
+    import_or_skip("pptx")
     (tmp_path / "a.md").write_text(text)
 
     code, result = run("ppt-writer", "write_pptx.py", "a.md", "a.pptx", cwd=tmp_path)
@@ -422,7 +422,7 @@ def test_write_pptx_reports_an_invalid_slide(text: str, words: str, tmp_path: Pa
 
 
 def test_check_pptx_reports_small_overlapping_and_overflowing_text(tmp_path: Path) -> None:
-    pptx = needs("pptx")
+    pptx = import_or_skip("pptx")
     from pptx.util import Inches, Pt
 
     show = pptx.Presentation()

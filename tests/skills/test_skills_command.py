@@ -9,7 +9,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
-from tests.skills.surrounded import raw, write
+from tests.skills.surrounded import write, write_skill_file
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_skills_lists_each_skill_with_its_folder_and_reports_problems(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project / ".claude/skills", "mine", "Words of mine.")
-    raw(project / ".claude/skills", "bad", "bad")
+    write_skill_file(project / ".claude/skills", "bad", "bad")
     trust(project)
 
     code = main(["skills"])

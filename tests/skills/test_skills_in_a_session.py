@@ -11,7 +11,7 @@ from refold.values.messages import ToolResult
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "refold"))
     monkeypatch.setenv("HOME", str(tmp_path))
 

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.cli.running import LONG, Document, call, command, refold, script
+from tests.cli.running import LONG, Document, call, command, script, start_refold
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -81,7 +81,7 @@ async def read_refusal(client: Any, tool: str, **arguments: object) -> str:
     return result.content[0].text
 
 
-async def to_the_end(client: Any, task: str) -> dict[str, Any]:
+async def wait_for_end(client: Any, task: str) -> dict[str, Any]:
     data = await call_tool(client, "start_task", task=task)
     return await call_tool(client, "follow_task", task_id=data["task_id"])
 
@@ -99,7 +99,7 @@ def test_a_task_is_completed_and_its_changed_file_can_be_read(
     async def check() -> None:
         lines = (READ, EDIT, {"text": "Done."})
         async with serve(project_directory, *lines, mode=mode, user=user) as client:
-            ended = await to_the_end(client, "Make x 2")
+            ended = await wait_for_end(client, "Make x 2")
             assert {k: ended[k] for k in ("state", "outcome", "answer", "files", "steps")} == {
                 "state": "ended", "outcome": "answered", "answer": "Done.",
                 "files": {"a.py": "changed"}, "steps": ["read_file a.py", "edit_file a.py"],
@@ -122,7 +122,7 @@ def test_a_task_of_another_agent_never_becomes_a_note(
 
     async def check() -> None:
         async with serve(project_directory, keep, {"text": "Done."}) as client:
-            assert (await to_the_end(client, words))["outcome"] == "answered"
+            assert (await wait_for_end(client, words))["outcome"] == "answered"
 
     anyio.run(check)
     (journal,) = home.glob("**/sessions/*/events.jsonl")
@@ -141,7 +141,7 @@ def test_call_that_the_user_denies_is_not_made(
         async with serve(
             project_directory, *lines, mode=mode, user=lambda _: said
         ) as client:
-            ended = await to_the_end(client, "Make x 2")
+            ended = await wait_for_end(client, "Make x 2")
             assert (ended["answer"], ended["files"]) == ("I see.", {})
             assert (project_directory / "a.py").read_text() == "x = 1\n"
 
@@ -153,7 +153,7 @@ def test_calls_that_need_approval_are_denied_without_a_user(
 ) -> None:
     async def check() -> None:
         async with serve(project_directory, READ, EDIT, {"text": "I see."}) as client:
-            ended = await to_the_end(client, "Make x 2")
+            ended = await wait_for_end(client, "Make x 2")
             (denied,) = ended["denied"]
             assert denied.startswith(
                 "edit_file: Refused: no rule allows edit_file here, and no"
@@ -179,7 +179,7 @@ def test_a_question_of_the_model_is_answered_by_the_user(
         async with serve(
             project_directory, ask, {"text": "Blue."}, mode=mode, user=user
         ) as client:
-            ended = await to_the_end(client, "Ask")
+            ended = await wait_for_end(client, "Ask")
             assert (ended["outcome"], ended["answer"]) == ("answered", "Blue.")
             assert [form.message for form in forms] == ["Which colour?"]
 
@@ -227,7 +227,7 @@ def test_tasks_are_limited_to_the_directory_of_the_server(project_directory: Pat
     anyio.run(check)
 
 
-def until_a_command_runs(home: Path) -> None:
+def wait_for_command(home: Path) -> None:
     last = time.monotonic() + LONG
     while time.monotonic() < last:
         if any(b'"Started"' in path.read_bytes() for path in home.rglob("events.jsonl")):
@@ -250,7 +250,7 @@ def test_the_task_server_stops_running_commands_when_it_exits(
     }  # fmt: skip
     begin = {"name": "start_task", "arguments": {"task": "Wait"}}
     arguments = ("mcp", "serve", "--script", waits)
-    with refold(*arguments, stdin=subprocess.PIPE, cwd=project_directory) as process:
+    with start_refold(*arguments, stdin=subprocess.PIPE, cwd=project_directory) as process:
         assert process.stdin
         assert process.stdout
         for id_, method, params in (
@@ -263,7 +263,7 @@ def test_the_task_server_stops_running_commands_when_it_exits(
             process.stdin.flush()
             if id_:
                 process.stdout.readline()
-        until_a_command_runs(home)
+        wait_for_command(home)
         if way == "sigterm":
             process.send_signal(signal.SIGTERM)
         else:
@@ -290,7 +290,7 @@ def test_a_call_too_long_to_be_shown_is_denied_without_a_request(
         async with serve(
             project_directory, long, hidden, {"text": "I see."}, user=user
         ) as client:
-            await to_the_end(client, "Go on")
+            await wait_for_end(client, "Go on")
 
     anyio.run(check)
 
@@ -310,7 +310,7 @@ def test_a_changed_file_that_is_a_link_out_of_the_workspace_is_not_read(
         async with serve(
             project_directory, *lines, user=lambda _: {"allow": True}
         ) as client:
-            ended = await to_the_end(client, "Make x 2")
+            ended = await wait_for_end(client, "Make x 2")
             why = await read_refusal(
                 client, "read_changed_file", task_id=ended["task_id"], path="a.py"
             )
@@ -327,7 +327,7 @@ def test_server_arguments_decide_what_runs_without_asking(
     async def check() -> None:
         lines = (READ, EDIT, call("bash", command="touch made"), {"text": "Done."})
         async with serve(project_directory, *lines, more=rules) as client:
-            ended = await to_the_end(client, "Make x 2")
+            ended = await wait_for_end(client, "Make x 2")
             assert ended["files"] == {"a.py": "changed"}
             (denied,) = ended["denied"]
             assert "bash(touch *)" in denied

@@ -19,15 +19,15 @@ import pytest
 
 from refold.cli.main import main
 from refold.cli.mcp_serve import launch_at
-from tests.cli.running import LONG, Document, call, command, refold, script
+from tests.cli.running import LONG, Document, call, command, script, start_refold
 from tests.task_server.test_task_server import (
     EDIT,
     MODES,
     READ,
     call_tool,
     read_refusal,
-    to_the_end,
-    until_a_command_runs,
+    wait_for_command,
+    wait_for_end,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -55,7 +55,7 @@ def project_directory(tmp_path: Path) -> Path:
 def serve(workspace: Path, *lines: Document) -> Generator[Server]:
     """A server of the process, at its first start."""
     answers = script(workspace.parent, *lines)
-    with refold(
+    with start_refold(
         "mcp", "serve", "--http", "--port", "0", "--script", answers, cwd=workspace
     ) as it:
         assert it.stdout
@@ -64,7 +64,7 @@ def serve(workspace: Path, *lines: Document) -> Generator[Server]:
 
 
 @asynccontextmanager
-async def client_of(
+async def open_client(
     server: Server,
     mode: str = "auto",
     user: Callable[[Any], dict[str, object]] | None = None,
@@ -120,8 +120,8 @@ def test_a_task_over_http_asks_the_user_and_is_completed(
         return {"allow": True}
 
     async def check(server: Server) -> None:
-        async with client_of(server, mode, user) as client:
-            ended = await to_the_end(client, "Make x 2")
+        async with open_client(server, mode, user) as client:
+            ended = await wait_for_end(client, "Make x 2")
             assert {k: ended[k] for k in ("state", "answer", "files")} == {
                 "state": "ended", "answer": "Done.", "files": {"a.py": "changed"},
             }  # fmt: skip
@@ -178,8 +178,8 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
 
     async def check(server: Server) -> None:
         async with (
-            client_of(server, mode, partial(user, "one")) as one,
-            client_of(server, mode, partial(user, "other")) as other,
+            open_client(server, mode, partial(user, "one")) as one,
+            open_client(server, mode, partial(user, "other")) as other,
         ):
             mine = await call_tool(one, "start_task", task="x", workspace="one")
             other_task = await call_tool(other, "start_task", task="x", workspace="other")
@@ -218,9 +218,9 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
         ends.append(await call_tool(client, "follow_task", task_id=task))
 
     async def check(server: Server) -> None:
-        async with client_of(server, mode) as client:
+        async with open_client(server, mode) as client:
             data = await call_tool(client, "start_task", task="Wait")
-            until_a_command_runs(home)
+            wait_for_command(home)
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, client, data["task_id"])
                 await anyio.wait_all_tasks_blocked()
@@ -251,7 +251,7 @@ def test_the_token_is_printed_when_created_and_invalid_once_renewed(
 
     assert show_token() == f"{first}\n"
     arguments = ("mcp", "serve", "--http", "--port", "0")
-    with refold(*arguments, cwd=project_directory) as again:
+    with start_refold(*arguments, cwd=project_directory) as again:
         assert again.stdout
         assert again.stderr
         address = again.stdout.readline().decode()

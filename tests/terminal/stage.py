@@ -149,7 +149,7 @@ def rules(here: Path) -> tuple[Rule, ...]:
     return tuple(parse(text, "allow", "always") for text in lines)
 
 
-def always(here: Path, rule: str) -> None:
+def save_allow_rule(here: Path, rule: str) -> None:
     with (here / ALWAYS).open("a", encoding="utf-8") as file:
         file.write(f"{rule}\n")
 
@@ -205,7 +205,7 @@ class Staged(Struct, frozen=True, kw_only=True):
     """Options of a staged app, with the defaults of every stage."""
 
     facts: Facts | None = None
-    always: Callable[[str], None] | None = None
+    save_allow_rule: Callable[[str], None] | None = None
     tools: tuple[Tool, ...] | None = None
     preset: str = "coding"
     presets: tuple[Preset, ...] | None = None
@@ -264,7 +264,7 @@ class StagedWorkspace(Workspace):
         return self.given or facts_of(Path(self.directory))
 
     def store_allow_rules(self, rule: str) -> None:
-        (self.save or partial(always, Path(self.directory)))(rule)
+        (self.save or partial(save_allow_rule, Path(self.directory)))(rule)
 
 
 class NoShortcuts(Shortcuts):

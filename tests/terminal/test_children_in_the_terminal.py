@@ -68,7 +68,7 @@ ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
 MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")
 
 
-def asks(name: str, arguments: str, *, agent: str = "explore") -> ChildAsked:
+def child_question(name: str, arguments: str, *, agent: str = "explore") -> ChildAsked:
     call = ToolCall("child-1/c7", name, Raw(arguments.encode()))
     return ChildAsked("child-1/c7", "child-1", agent, call, "no rule allows it", "h1")
 
@@ -130,7 +130,7 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
     tmp_path: Path,
 ) -> None:
     rows, scripted_terminal = run_with_child(
-        tmp_path, child_task_with(asks("edit_file", EDIT)), "s"
+        tmp_path, child_task_with(child_question("edit_file", EDIT)), "s"
     )
 
     at = rows.index("child-1 (explore) asks:")
@@ -154,7 +154,7 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
 
 def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> None:
     _, scripted_terminal = run_with_child(
-        tmp_path, child_task_with(asks("edit_file", EDIT)), "n", "not yet"
+        tmp_path, child_task_with(child_question("edit_file", EDIT)), "n", "not yet"
     )
 
     assert scripted_terminal.events(ChildAnswered) == [
@@ -164,7 +164,7 @@ def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> No
 
 def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> None:
     rows, scripted_terminal = run_with_child(
-        tmp_path, child_task_with(asks(ASK_USER, ASK)), "blue", "so"
+        tmp_path, child_task_with(child_question(ASK_USER, ASK)), "blue", "so"
     )
 
     assert rows.count("child-1 (explore) asks:") == 2
@@ -174,7 +174,7 @@ def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> Non
 
 
 def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None:
-    hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
+    hostile = child_question("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
 
     rows, _ = run_with_child(tmp_path, child_task_with(hostile), "y")
 
@@ -183,7 +183,7 @@ def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None
 
 def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> None:
     rows, scripted_terminal = run_with_child(
-        tmp_path, child_task_with(asks("edit_file", EDIT)), Key.CTRL_C
+        tmp_path, child_task_with(child_question("edit_file", EDIT)), Key.CTRL_C
     )
 
     assert "stopped at a question" in rows
@@ -191,7 +191,7 @@ def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> No
 
 
 def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None:
-    late = child_task_with(asks("edit_file", EDIT))
+    late = child_task_with(child_question("edit_file", EDIT))
 
     @tool(Effect.SELF)
     async def child_task(*, record: Recorder) -> Reply:
@@ -410,7 +410,7 @@ def test_a_question_from_a_subagent_in_another_git_worktree_names_the_worktree()
     assert child_label("", apart) == ""
 
 
-def live(out: io.StringIO) -> TranscriptPrinter:
+def live_printer(out: io.StringIO) -> TranscriptPrinter:
     """What prints on a screen where rows can be erased."""
     look = TerminalCapabilities(
         moves=True, cursor_up_sequence="\x1b[A", height=lambda: 24, room=lambda: 90
@@ -420,7 +420,7 @@ def live(out: io.StringIO) -> TranscriptPrinter:
 
 def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report() -> None:
     out = io.StringIO()
-    showing = live(out)
+    showing = live_printer(out)
     two = replace(BORN, child="child-2", title="the other")
     report = replace(ENDED, text="# Found\n\nIt is in `parse`.\n" + "word " * 60)
     events: list[Event] = [SessionStarted("/w"), TurnStarted(1), BORN, two]

@@ -22,7 +22,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def install(folder: Path, name: str, prints: bytes, wanted: str) -> None:
+def install_program(folder: Path, name: str, prints: bytes, wanted: str) -> None:
     (folder / "image").write_bytes(prints)
     program = folder / name
     program.write_text(f"#!/bin/sh\n[ \"$*\" = '{wanted}' ] && cat {folder}/image\n")
@@ -52,7 +52,7 @@ def take_images(clipboard: Clipboard, times: int = 1) -> list[str]:
 def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
     programs: Path, name: str, wanted: str, environ: dict[str, str], platform: str
 ) -> None:
-    install(programs, name, PNG, wanted)
+    install_program(programs, name, PNG, wanted)
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, platform)
 
     assert take_images(clipboard, 2) == ["[image 1]", "[image 2]"]
@@ -78,7 +78,9 @@ def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
 def test_pasting_without_an_image_in_the_clipboard_explains_what_to_do(
     programs: Path, prints: bytes, environ: dict[str, str], said: str
 ) -> None:
-    install(programs, "xclip", prints, "-selection clipboard -target image/png -out")
+    install_program(
+        programs, "xclip", prints, "-selection clipboard -target image/png -out"
+    )
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, "linux")
 
     with pytest.raises(BadInput, match=said):

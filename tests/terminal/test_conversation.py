@@ -83,10 +83,10 @@ class Typist:
         self._interrupted, self._waiting = anyio.Event(), False
 
     async def read_message(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
-        return now(await self._next(prompt()))
+        return message_now(await self._next(prompt()))
 
     async def read_line(self, prompt: Shown, text: str = "") -> str | Key:
-        return now(await self._next(prompt))
+        return message_now(await self._next(prompt))
 
     async def read_draft(
         self, prompt: Callable[[], Shown], text: str = ""
@@ -96,22 +96,22 @@ class Typist:
     async def choose(self, menu: Menu, prompt: Shown = ()) -> str | DraftMessage | Key:
         line = prompt or menu_line(menu, 100, typed=False, calm=True)
         while not menu.free_text:
-            result = now(await self._next(line))
+            result = message_now(await self._next(line))
             if isinstance(result, Key):
                 return result
             choice = result.removeprefix(AMEND_MARK)
             if choice and choice in menu.ids:
                 return result
-        return now(await self._next(line))
+        return message_now(await self._next(line))
 
     async def read_choice(self, prompt: Shown, keys: str) -> str | Key:
-        result = now(await self._next(prompt))
+        result = message_now(await self._next(prompt))
         return result if isinstance(result, Key) or result in keys else ""
 
     async def read_secret(
         self, prompt: Shown, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
-        return now(await self._next(prompt))
+        return message_now(await self._next(prompt))
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await edit_text(text, command, name)
@@ -155,7 +155,7 @@ class Typist:
         return await typed() if callable(typed) else typed
 
 
-def now(typed: str | QueuedMessage | Key) -> str | Key:
+def message_now(typed: str | QueuedMessage | Key) -> str | Key:
     """A message for the running turn."""
     assert not isinstance(typed, QueuedMessage)
     return typed

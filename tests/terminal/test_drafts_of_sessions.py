@@ -18,7 +18,7 @@ TODOS = "\x14"  # Ctrl+T, a shortcut: what was typed is kept for the next prompt
 Type = Callable[[str], Awaitable[str | Key]]
 
 
-def at_prompts(
+def run_at_prompts(
     story: Callable[[PromptToolkitReader, Type], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_draft_is_stored_by_session_and_restored_on_return(
         reader.switch_draft("one", "two")
         result.append(await typing("\r"))
 
-    at_prompts(run_story, monkeypatch)
+    run_at_prompts(run_story, monkeypatch)
 
     assert result == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
 
@@ -79,7 +79,7 @@ def test_a_draft_stays_while_another_text_is_edited(
         while not reader.interrupt():
             await anyio.sleep(0)
 
-    at_prompts(run_story, monkeypatch)
+    run_at_prompts(run_story, monkeypatch)
 
     assert result == [Key.CTRL_C, "a draft"]
 
@@ -100,6 +100,6 @@ def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
             group.cancel_scope.cancel()
         result.append(reader.interrupt())
 
-    at_prompts(run_story, monkeypatch)
+    run_at_prompts(run_story, monkeypatch)
 
     assert result == [True, False]

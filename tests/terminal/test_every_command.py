@@ -41,7 +41,9 @@ class CommandCase:
         self.typed, self.answers, self.seen = typed, answers, seen
 
 
-def after_exchange(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> CommandCase:
+def case_after_exchange(
+    *typed: str, seen: Seen, then: tuple[Line, ...] = ()
+) -> CommandCase:
     """After one exchange, which some commands are about."""
     return CommandCase("hello", *typed, answers=("Hi there.", *then), seen=seen)
 
@@ -61,11 +63,11 @@ ROWS: Mapping[str, CommandCase] = {
     "rename": CommandCase("/rename my work", "/save", '/rename ""', seen=(
         "This session is called 'my work'.", "This session has no name. .*")),
     "tag": CommandCase("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
-    "history": after_exchange("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
-    "export": after_exchange("/export pdf", "/export text talk.txt", seen=(
+    "history": case_after_exchange("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
+    "export": case_after_exchange("/export pdf", "/export text talk.txt", seen=(
         "'pdf' is none of md, html, tar, text, script; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
-    "fork": after_exchange("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
+    "fork": case_after_exchange("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
     "cd": CommandCase("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
@@ -73,9 +75,9 @@ ROWS: Mapping[str, CommandCase] = {
         ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
     "worktree": CommandCase("/worktree", "/worktree x", seen=2 * (
         ".* is not a git repository, so no working tree can be made",)),
-    "clear": after_exchange("/new", "/history", seen=(
+    "clear": case_after_exchange("/new", "/history", seen=(
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
-    "continue": after_exchange("/continue", then=("On I go.",), seen=("On I go.",)),
+    "continue": case_after_exchange("/continue", then=("On I go.",), seen=("On I go.",)),
     "quit": CommandCase("/q", "never read", seen=()),
     "model": CommandCase("/model", "1", "/backend", seen=(
         r"1  script/own  now .*", r"number, or words to search for.*|.*The model is still script/own.*")),
@@ -101,18 +103,18 @@ ROWS: Mapping[str, CommandCase] = {
             r" 1 \d.* Greet", r"1\. Say \*\*hello\*\*",
             "there is no plan '2' in this session: type 1 to 1")),
     "execute": CommandCase("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
-    "rewind": after_exchange("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
+    "rewind": case_after_exchange("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
         "2  .*  hello", r" +\(rewound\)")),
-    "undo": after_exchange("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
-    "edit": after_exchange("/edit 2 good day", "/edit 99 x", "/history", seen=(
+    "undo": case_after_exchange("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
+    "edit": case_after_exchange("/edit 2 good day", "/edit 99 x", "/history", seen=(
         r"Message 2 is changed\. To undo: /rewind \d+ conversation",
         "there is no message 99 in the conversation now: .*", r" *2  good day", r" +\(edited\)")),
-    "delete": after_exchange("/delete 2", "/delete", "/history", seen=(
+    "delete": case_after_exchange("/delete 2", "/delete", "/history", seen=(
         r"Message 2 is deleted\. To undo: /rewind \d+ conversation",
         "type /delete N with a number from /history, not ''", r" +\(deleted\)")),
     "context": CommandCase("/context", seen=("Nothing has been sent to a model yet.",)),
     "compact": CommandCase("/compact", seen=("There are no messages yet, .*",)),
-    "status": after_exchange("/status", "/status now", seen=(
+    "status": case_after_exchange("/status", "/status now", seen=(
         r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
         r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|[\d,]+ tokens; the size of the window is unknown)",
         "/status takes no argument, not 'now'")),
@@ -127,7 +129,7 @@ ROWS: Mapping[str, CommandCase] = {
                   ("task_claim", '{"id": 2}')], "Two tasks."), seen=(
             r"There are no tasks on the board\.", r"\[>\] #2  rake  \(this session\)", "all leaves",
             r"\[-\] #1  mow \\x1b\[2J", r"1 open \(1 in progress\), 1 cancelled", "type /tasks, /tasks all or .*")),
-    "cost": after_exchange("/cost", seen=(r".*\d+ out.*",)),
+    "cost": case_after_exchange("/cost", seen=(r".*\d+ out.*",)),
     "budget": CommandCase("/budget 2", seen=(r".*\$2.*",)),
     "iterations": CommandCase("/iterations", "/iterations 2", "look", "/iterations 0",
         "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(

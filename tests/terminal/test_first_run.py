@@ -8,7 +8,7 @@ import pytest
 
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
-from tests.cli.test_local_servers import SILENT, serving
+from tests.cli.test_local_servers import SILENT, serve
 from tests.sandbox_notice import sandbox_notice
 from tests.terminal.pty_terminal import STAGE, Terminal
 
@@ -21,7 +21,7 @@ MODELS = {"/api/tags": {"models": [{"name": "qwen3:8b"}, {"name": "gemma4:4b"}]}
 def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
     tmp_path: Path, compiled: Path
 ) -> None:
-    with serving(MODELS) as address:
+    with serve(MODELS) as address:
         env = {**SILENT, "OLLAMA_HOST": address, "TERM": "xterm-256color"}
         at = Terminal(PROGRAM, here=tmp_path, compiled=compiled, **env)
         at.until("Ollama on this machine")
@@ -43,7 +43,7 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
 
 
 @pytest.fixture
-def keyed(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
+def start_with_key(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
     """Starts refold where the environment has a key."""
     env = {**SILENT, "ANTHROPIC_API_KEY": "sk-ant-of-a-test", "TERM": "xterm-256color"}
 
@@ -58,9 +58,9 @@ def keyed(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(sandbox_notice()), reason="mode sandbox is not offered here")
 def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
-    keyed: Callable[..., Terminal],
+    start_with_key: Callable[..., Terminal],
 ) -> None:
-    at = keyed()
+    at = start_with_key()
     at.until("What may refold do without asking?")
     at.until("› 1 ask before each edit")
     at.type("2" + ENTER)
@@ -69,7 +69,7 @@ def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
     at.type(CTRL_D)
     assert at.end() == 0
 
-    again = keyed()
+    again = start_with_key()
     again.until_asked("sandbox ›")
     assert "without asking?" not in again.text
     again.type(CTRL_D)
@@ -78,7 +78,7 @@ def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
 
 @pytest.mark.slow
 def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided_on(
-    keyed: Callable[..., Terminal], tmp_path: Path
+    start_with_key: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     (tmp_path / ".claude").mkdir()
     settings = tmp_path / ".claude/settings.json"
@@ -86,7 +86,7 @@ def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided
         '{"permissions": {"allow": ["Bash(make:*)"], "deny": ["Read(./secrets/**)"]}}'
     )
     for answer, allowed in (("\x1b", 0), ("y", 1), ("", 1)):
-        at = keyed("--permission-mode", "default")
+        at = start_with_key("--permission-mode", "default")
         if answer:
             at.until("allow  bash(make:*)  (counts once you import it)")
             at.until("deny   read(./secrets/**)  (counts already)")

@@ -16,18 +16,21 @@ from refold.console.history import HistorySuggester, open_history
 LOCKS = Path("/proc/locks")
 
 
-def same(text: str) -> str:
+def unchanged(text: str) -> str:
     return text
 
 
 def load_history(path: Path) -> list[str]:
     """Oldest first."""
-    return [*open_history(path, same, same).load_history_strings()][::-1]
+    return [*open_history(path, unchanged, unchanged).load_history_strings()][::-1]
 
 
 def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
-    one, two = open_history(path, same, same), open_history(path, same, same)
+    one, two = (
+        open_history(path, unchanged, unchanged),
+        open_history(path, unchanged, unchanged),
+    )
 
     for number in range(20):
         one.append_string(f"one {number}\nand more")
@@ -70,7 +73,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
     tmp_path: Path,
 ) -> None:
     path, shorter = tmp_path / "history", tmp_path / "shorter"
-    history = open_history(path, same, same)
+    history = open_history(path, unchanged, unchanged)
     history.append_string("old")
     shorter.write_text("\n# then\n+newer half\n", "utf-8")
     adding = Thread(target=history.append_string, args=("new",))
@@ -79,7 +82,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
         fcntl.flock(file, fcntl.LOCK_EX)
         adding.start()
         deadline = time.monotonic() + 60
-        while f":{path.stat().st_ino} " not in waiting():
+        while f":{path.stat().st_ino} " not in waiting_for_lock():
             assert time.monotonic() < deadline, "it does not wait"
         shorter.replace(path)
     adding.join()
@@ -87,7 +90,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
     assert load_history(path) == ["newer half", "new"]
 
 
-def waiting() -> str:
+def waiting_for_lock() -> str:
     """The lines of those who wait for a lock."""
     lines = LOCKS.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if "->" in line)
@@ -97,7 +100,7 @@ def test_a_truncated_history_entry_does_not_damage_others(tmp_path: Path) -> Non
     path = tmp_path / "history"
     path.write_bytes(b"\n# then\n+first\n\n# then\n+cut o")
 
-    open_history(path, same, same).append_string("next")
+    open_history(path, unchanged, unchanged).append_string("next")
 
     assert load_history(path) == ["first", "cut o", "next"]
 
@@ -107,7 +110,7 @@ def test_history_that_cannot_be_written_lasts_for_the_session(
 ) -> None:
     (tmp_path / "file").touch()
 
-    history = open_history(tmp_path / "file" / "history", same, same)
+    history = open_history(tmp_path / "file" / "history", unchanged, unchanged)
     history.append_string("words")
 
     assert history.get_strings() == ["words"]

@@ -88,7 +88,7 @@ def send(terminal: Terminal, text: str, display: str) -> None:
     terminal.type(text + ("\n" if display == "plain" else ENTER))
 
 
-def until_count(terminal: Terminal, directory: Path, count: int) -> None:
+def wait_for_turns(terminal: Terminal, directory: Path, count: int) -> None:
     """Wait until `count` turns of the session have ended."""
     deadline = time.monotonic() + 60
     while not has_journal() or len(list_turn_ends(directory)) < count:
@@ -123,7 +123,7 @@ def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
         read_for(at, moment)
         pressed_at, before = time.time(), at.sent_bytes
         at.type(esc if with_esc else CTRL_C)
-        until_count(at, tmp_path, count)
+        wait_for_turns(at, tmp_path, count)
         delays.append(list_turn_end_times()[-1] - pressed_at)
         if display == "plain":  # before its prompt, Ctrl+C discards what was typed
             at.until_sent("bypass >", since=before)
@@ -151,7 +151,7 @@ def test_typed_text_is_never_lost_and_never_answers_a_question(
             at.until("Enter sends your message first")
             assert f"› {WORDS}" in at.text
         at.type(CTRL_C)
-        until_count(at, tmp_path, count)
+        wait_for_turns(at, tmp_path, count)
         if display != "plain":
             at.until(f"› {WORDS}")
             at.type("\x15")  # Ctrl+U
@@ -180,7 +180,7 @@ def test_digits_and_enter_typed_while_a_question_comes_choose_no_option(
         read_for(at, 0.05)
     at.until("a question waits")
     at.type(CTRL_C)
-    until_count(at, tmp_path, 1)
+    wait_for_turns(at, tmp_path, 1)
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     kinds = [json.loads(line)["kind"] for line in journal.read_text("utf-8").splitlines()]

@@ -35,7 +35,7 @@ def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> dict[str, Any]:
+def app_knowledge(tmp_path: Path) -> dict[str, Any]:
     """What is known around a folder with a skill, two templates and no notes."""
     skill = tmp_path / ".refold" / "skills" / "paint" / "SKILL.md"
     skill.parent.mkdir(parents=True)
@@ -53,7 +53,7 @@ def known(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def learning(
+def with_learn(
     known: dict[str, Any], learn: Callable[[], Awaitable[LearnResult]]
 ) -> dict[str, Any]:
     """The same, where notes are made so."""
@@ -75,11 +75,13 @@ def list_messages(terminal: ScriptedTerminal) -> list[object]:
 
 
 def test_a_template_is_sent_with_its_slots_filled(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal("Done.", "Again.")
 
-    rows = terminal.tell("/fix a.py the greeting", "/fix a.py", "the {file}", **known)
+    rows = terminal.tell(
+        "/fix a.py the greeting", "/fix a.py", "the {file}", **app_knowledge
+    )
 
     assert list_messages(terminal) == [
         "Fix the greeting in a.py, and nothing else.",
@@ -89,32 +91,32 @@ def test_a_template_is_sent_with_its_slots_filled(
 
 
 def test_a_template_with_named_values_is_expanded_and_other_at_signs_stay_text(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal("Done.", "Again.")
 
-    terminal.tell("@fix what=it file=a.py", "@fix the rest", **known)
+    terminal.tell("@fix what=it file=a.py", "@fix the rest", **app_knowledge)
 
     assert list_messages(terminal) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
 
 
 def test_a_template_with_a_missing_value_is_not_sent(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal()
 
-    rows = terminal.tell("/fix a.py", "", **known)
+    rows = terminal.tell("/fix a.py", "", **app_knowledge)
 
     assert list_messages(terminal) == []
     assert "/fix needs what, and nothing was typed" in rows
 
 
 def test_a_command_hides_a_skill_of_the_same_name_which_keeps_a_prefixed_name(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal("No.")
 
-    rows = terminal.tell("/model", "", "/skill:model y", "/fixx", **known)
+    rows = terminal.tell("/model", "", "/skill:model y", "/fixx", **app_knowledge)
 
     assert any(row.startswith("1  script/one") for row in rows)
     assert list_messages(terminal) == ["Never y."]
@@ -122,11 +124,13 @@ def test_a_command_hides_a_skill_of_the_same_name_which_keeps_a_prefixed_name(
 
 
 def test_skills_are_listed_shown_and_used(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal("Red.")
 
-    rows = terminal.tell("/skills", "/skills paint", "/skills nope", "/paint it", **known)
+    rows = terminal.tell(
+        "/skills", "/skills paint", "/skills nope", "/paint it", **app_knowledge
+    )
 
     paint = next(row for row in rows if row.startswith("  /paint [task]  "))
     model = next(row for row in rows if row.startswith("  /skill:model <x>  "))
@@ -138,13 +142,13 @@ def test_skills_are_listed_shown_and_used(
 
 
 def test_memory_notes_are_saved_listed_and_forgotten(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal()
 
     rows = terminal.tell(
         "#the tests run with make check", "/memory", "/memory forget 1", "/memory",
-        "#", "/memory forget", **known,
+        "#", "/memory forget", **app_knowledge,
     )  # fmt: skip
 
     assert list_messages(terminal) == []
@@ -158,17 +162,17 @@ def test_memory_notes_are_saved_listed_and_forgotten(
 
 
 def test_several_lines_that_begin_with_a_hash_go_to_the_model(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     terminal = scripted_terminal("A title.")
 
-    terminal.tell("# Title\nand text", **known)
+    terminal.tell("# Title\nand text", **app_knowledge)
 
     assert list_messages(terminal) == ["# Title\nand text"]
 
 
 def test_memory_update_command_generates_notes(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     results = iter((
         LearnResult("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
@@ -179,7 +183,7 @@ def test_memory_update_command_generates_notes(
         return next(results)
 
     rows = scripted_terminal().tell(
-        "/memory update", "/memory update", **learning(known, learn)
+        "/memory update", "/memory update", **with_learn(app_knowledge, learn)
     )
 
     assert "+ Decisions: paint \\x1bit red" in rows
@@ -261,15 +265,15 @@ def test_presets_are_shown_chosen_and_made_the_default(
 
 
 def test_memory_update_without_a_small_model_is_refused(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
-    rows = scripted_terminal().tell("/memory update", **known)
+    rows = scripted_terminal().tell("/memory update", **app_knowledge)
 
     assert "no model can be asked for notes: set models.small" in rows
 
 
 def test_notes_are_generated_after_an_idle_time_at_the_prompt(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     learned: list[int] = []
     again = anyio.Event()
@@ -284,14 +288,14 @@ def test_notes_are_generated_after_an_idle_time_at_the_prompt(
         return "/quit"
 
     scripted_terminal("Noted.").tell(
-        "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
+        "I like tea.", wait, learns=True, idle=0.01, **with_learn(app_knowledge, learn)
     )
 
     assert len(learned) >= 1
 
 
 def test_notes_are_requested_once_per_idle_period(
-    scripted_terminal: OpenScriptedTerminal, known: dict[str, Any]
+    scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
     """One that gives none would be paid every ten minutes, else, in a terminal left open."""
     learned: list[int] = []
@@ -308,7 +312,7 @@ def test_notes_are_requested_once_per_idle_period(
         return "/quit"
 
     scripted_terminal("Noted.").tell(
-        "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
+        "I like tea.", wait, learns=True, idle=0.01, **with_learn(app_knowledge, learn)
     )
 
     assert learned == [1]

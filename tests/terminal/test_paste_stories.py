@@ -18,13 +18,13 @@ LENGTH = len(PASTE.encode())
 pytestmark = pytest.mark.slow
 
 
-def read(slave: int) -> bool:
+def has_read_all(slave: int) -> bool:
     """Whether all that was typed has been read."""
     waiting = fcntl.ioctl(slave, termios.FIONREAD, struct.pack("i", 0))
     return struct.unpack("i", waiting) == (0,)
 
 
-def working(start_terminal: StartTerminal, here: Path) -> Terminal:
+def start_turn(start_terminal: StartTerminal, here: Path) -> Terminal:
     """A turn lasts until there is a file "go"; the next ones ask nothing."""
     text = "touch begun; until rm go 2>&-; do sleep 0.02; done"
     (here / "held.sh").write_text(text, encoding="utf-8")
@@ -39,7 +39,7 @@ def working(start_terminal: StartTerminal, here: Path) -> Terminal:
 def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
     start_terminal: StartTerminal, tmp_path: Path, first: int
 ) -> None:
-    at = working(start_terminal, tmp_path)
+    at = start_turn(start_terminal, tmp_path)
     slave = os.open(f"/proc/{at.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
     path, go = tmp_path / "begun", tmp_path / "go"
     go.touch()
@@ -55,7 +55,7 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
         at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
         at.until_gone("[pasted")
         os.write(at.child.child_fd, one)
-        while not read(slave):
+        while not has_read_all(slave):
             at.read()
         go.touch()
         at.until_asked()
@@ -72,7 +72,7 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
 def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = working(start_terminal, tmp_path)
+    at = start_turn(start_terminal, tmp_path)
     at.type(paste("\x07"))
     at.type(paste("one") + " two")
     at.until("› one two")

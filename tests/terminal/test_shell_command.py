@@ -34,7 +34,7 @@ def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
 
 
 @pytest.fixture(autouse=True)
-def a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/sh")
 
 

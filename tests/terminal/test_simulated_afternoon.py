@@ -30,7 +30,7 @@ from refold.testing.providers import Reply, StrictProvider
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from refold.values.usage import Usage
 from tests.engine.house import open_session, world
-from tests.provider.wires import asking
+from tests.provider.wires import open_wire
 from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
 
 PROGRAM = STAGE.with_name("stage_program.py")
@@ -79,7 +79,7 @@ def text_of(message: Any) -> str:
     return "\n".join(part.get("text", "") for part in content)
 
 
-def since_user(body: Any) -> tuple[str, int]:
+def last_user_text(body: Any) -> tuple[str, int]:
     """The person's newest words, and how many calls have been made for them."""
     words, calls = "", 0
     for message in body["messages"]:
@@ -95,7 +95,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
     clock, orders = Clock(), list[str]()
 
     def reply(body: Any) -> Reply:
-        words, calls = since_user(body)
+        words, calls = last_user_text(body)
         if not calls:
             return Reply(calls=(("book", json.dumps({"what": words})),))
         return Reply(f"{words} is booked.")
@@ -104,7 +104,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
     afternoon = UnreliableServer(reply, lambda: afternoon.said >= 10 and clock() < 600)
 
     async def main() -> list[View]:
-        async with asking("openai-chat", afternoon) as (provider, _):
+        async with open_wire("openai-chat", afternoon) as (provider, _):
             backoff = Backoff(endless=True)
             patient = RetryingProvider(provider, backoff, sleep=clock.sleep)
             here = world(patient, orders, policies=(converse,))
@@ -203,7 +203,7 @@ def place(
         yield Place(tmp_path, server.url, compiled), afternoon
 
 
-def writes(line: str) -> Reply:
+def write_reply(line: str) -> Reply:
     command = f"echo {line} >> done.txt"
     return Reply(calls=(("bash", json.dumps({"command": command})),))
 
@@ -222,9 +222,9 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
     tmp_path: Path, compiled: Path
 ) -> None:
     def reply(body: Any) -> Reply:
-        words, calls = since_user(body)
+        words, calls = last_user_text(body)
         number = words.partition("turn ")[2]
-        return writes(f"n{number}") if not calls else Reply(f"finished {number}.")
+        return write_reply(f"n{number}") if not calls else Reply(f"finished {number}.")
 
     with place(tmp_path, compiled, reply) as (here, afternoon):
         at = here.terminal()
@@ -254,17 +254,21 @@ def test_a_headless_run_with_two_subagents_is_answered_by_an_unreliable_provider
     tmp_path: Path, compiled: Path
 ) -> None:
     def reply(body: Any) -> Reply:
-        words, calls = since_user(body)
+        words, calls = last_user_text(body)
         if "part a" in words or "part b" in words:
             part = "a" if "part a" in words else "b"
-            return writes(f"{part}{calls}") if calls < 5 else Reply(f"part {part} is done.")
+            return (
+                write_reply(f"{part}{calls}")
+                if calls < 5
+                else Reply(f"part {part} is done.")
+            )
         if not calls:
             tasks = [
                 ("task", json.dumps({"prompt": f"Do part {part}.", "agent": "code"}))
                 for part in "ab"
             ]
             return Reply(calls=tuple(tasks))
-        return writes(f"m{calls}") if calls < 10 else Reply("Everything is done.")
+        return write_reply(f"m{calls}") if calls < 10 else Reply("Everything is done.")
 
     with place(tmp_path, compiled, reply) as (here, afternoon):
         result = here.runs(
@@ -291,7 +295,7 @@ def test_every_leaf_call_of_a_fan_out_is_answered_by_an_unreliable_provider(
 
     def reply(body: Any) -> Reply:
         if "asked about a text by a program" in text_of(body["messages"][0]):
-            return Reply(f"<{since_user(body)[0].splitlines()[1]}>")
+            return Reply(f"<{last_user_text(body)[0].splitlines()[1]}>")
         return Reply(f"```python\n{code}\n```")
 
     with place(tmp_path, compiled, reply) as (here, afternoon):

@@ -48,7 +48,7 @@ News = TypeVar("News")
 
 
 @pytest.fixture
-def a(tmp_path: Path) -> Path:
+def directory_a(tmp_path: Path) -> Path:
     """Where the sessions begin. `b` lies beside it, and `a/sub` in it."""
     path = tmp_path / "a"
     (path / "sub").mkdir(parents=True)
@@ -67,9 +67,9 @@ def events(driver: TerminalDriver, kind: type[News]) -> list[News]:
 
 
 def test_cd_continues_the_session_in_the_directory_and_records_it_in_the_journal(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
-    driver, b = TerminalDriver(a), tmp_path / "b"
+    driver, b = TerminalDriver(directory_a), tmp_path / "b"
 
     rows = driver.tell(
         "hello", "/cd ../b", "write", "y", "!pwd", answers=("Hi.", [WRITE], "Done.")
@@ -81,18 +81,20 @@ def test_cd_continues_the_session_in_the_directory_and_records_it_in_the_journal
     assert current_directories(driver.home.path(driver.ids[0])).directory == str(b)
     assert [e.directory for e in events(driver, SessionResumed)] == [str(b)]
     assert driver.home.newest_of(b) is not None
-    assert driver.home.newest_of(a) is None
+    assert driver.home.newest_of(directory_a) is None
     assert rows[-1] == f"To resume: refold -r {driver.ids[0]}"
 
 
-def test_the_model_is_informed_of_the_new_directory_once(a: Path, tmp_path: Path) -> None:
-    driver, b = TerminalDriver(a), tmp_path / "b"
+def test_the_model_is_informed_of_the_new_directory_once(
+    directory_a: Path, tmp_path: Path
+) -> None:
+    driver, b = TerminalDriver(directory_a), tmp_path / "b"
 
     driver.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
 
     parts = [part_of(e, "environment") for e in events(driver, SystemPromptSet)]
     assert [text.split("\n")[0] for text in parts] == [
-        f"You work in: {a}",
+        f"You work in: {directory_a}",
         f"You work in: {b}",
     ]
     none, one, no_more = (e.notes for e in events(driver, ModelAsked))
@@ -101,11 +103,11 @@ def test_the_model_is_informed_of_the_new_directory_once(a: Path, tmp_path: Path
 
 
 def test_files_of_the_previous_directory_are_outside_the_workspace(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
-    path = LOOK[1] % (a / "hello.txt")
+    path = LOOK[1] % (directory_a / "hello.txt")
 
-    rows = TerminalDriver(a).tell(
+    rows = TerminalDriver(directory_a).tell(
         "look", "/cd ../b", "look again", "n", "because",
         answers=([(LOOK[0], path)], "Read.", [(LOOK[0], path)], "Not read."),
     )  # fmt: skip
@@ -114,24 +116,36 @@ def test_files_of_the_previous_directory_are_outside_the_workspace(
     assert "Not read." in rows
 
 
-def test_cd_accepts_relative_home_absolute_and_linked_paths(a: Path, home: Path) -> None:
+def test_cd_accepts_relative_home_absolute_and_linked_paths(
+    directory_a: Path, home: Path
+) -> None:
     (home / "mine").mkdir()
-    (a / "link").symlink_to(a / "sub")
+    (directory_a / "link").symlink_to(directory_a / "sub")
 
-    rows = TerminalDriver(a).tell(
-        "/cd sub", "/cd ~/mine", f"/cd {a}/link", "/cd ..", "/cd ../a/./sub/..", "/cd"
+    rows = TerminalDriver(directory_a).tell(
+        "/cd sub",
+        "/cd ~/mine",
+        f"/cd {directory_a}/link",
+        "/cd ..",
+        "/cd ../a/./sub/..",
+        "/cd",
     )
 
     went = [row.removeprefix("refold · script/own · ") for row in rows if "refold ·" in row]
-    assert went == [f"{a}/sub", "~/mine", f"{a}/sub", str(a)]
-    assert rows[-2:] == [f"{a} is the working directory already.", str(a)]
+    assert went == [f"{directory_a}/sub", "~/mine", f"{directory_a}/sub", str(directory_a)]
+    assert rows[-2:] == [
+        f"{directory_a} is the working directory already.",
+        str(directory_a),
+    ]
 
 
-def test_an_invalid_directory_prints_one_error_and_changes_nothing(a: Path) -> None:
-    (a / "loop").symlink_to("loop")
-    os.mkdir(os.fsencode(a / "odd") + b"\xff")
-    (a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
-    driver = TerminalDriver(a)
+def test_an_invalid_directory_prints_one_error_and_changes_nothing(
+    directory_a: Path,
+) -> None:
+    (directory_a / "loop").symlink_to("loop")
+    os.mkdir(os.fsencode(directory_a / "odd") + b"\xff")
+    (directory_a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell(
         "/cd none", "/cd bytes", "/cd hello.txt", "/cd loop", "/cd ~nobody-at-all/x", "/cd a\0b",
@@ -139,32 +153,32 @@ def test_an_invalid_directory_prints_one_error_and_changes_nothing(a: Path) -> N
     )  # fmt: skip
 
     assert rows[:-3] == [
-        f"/cd 'none': {a}/none does not exist",
-        f"/cd 'bytes': '{a}/odd\\udcff' cannot be written into a journal, because its name is "
+        f"/cd 'none': {directory_a}/none does not exist",
+        f"/cd 'bytes': '{directory_a}/odd\\udcff' cannot be written into a journal, because its name is "
         "not valid UTF-8",
-        f"/cd 'hello.txt': {a}/hello.txt is not a directory",
-        f"/cd 'loop': {a}/loop is not a directory",
-        f"/cd '~nobody-at-all/x': {a}/~nobody-at-all/x does not exist",
+        f"/cd 'hello.txt': {directory_a}/hello.txt is not a directory",
+        f"/cd 'loop': {directory_a}/loop is not a directory",
+        f"/cd '~nobody-at-all/x': {directory_a}/~nobody-at-all/x does not exist",
         "/cd 'a\\x00b': embedded null byte",
-        f"/add-dir 'none': {a}/none does not exist",
+        f"/add-dir 'none': {directory_a}/none does not exist",
     ]
     assert rows[-3].startswith("type /worktree [NAME], /worktree leave or")
-    assert rows[-2].startswith(f"{a} is not a git repository, so no")
-    assert rows[-1] == str(a)
+    assert rows[-2].startswith(f"{directory_a} is not a git repository, so no")
+    assert rows[-1] == str(directory_a)
     assert events(driver, SessionResumed) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
-def test_cd_to_a_directory_without_permission_is_refused(a: Path) -> None:
-    (a / "closed").mkdir(mode=0)
+def test_cd_to_a_directory_without_permission_is_refused(directory_a: Path) -> None:
+    (directory_a / "closed").mkdir(mode=0)
 
-    assert TerminalDriver(a).tell("/cd closed") == [
-        f"/cd 'closed': you have no permission to enter {a}/closed"
+    assert TerminalDriver(directory_a).tell("/cd closed") == [
+        f"/cd 'closed': you have no permission to enter {directory_a}/closed"
     ]
 
 
-def test_control_characters_in_directory_names_are_escaped(a: Path) -> None:
-    odd = a / "odd\x1b[2J\u202e\nx"
+def test_control_characters_in_directory_names_are_escaped(directory_a: Path) -> None:
+    odd = directory_a / "odd\x1b[2J\u202e\nx"
     odd.mkdir()
     driver = TerminalDriver(odd)
 
@@ -177,9 +191,9 @@ def test_control_characters_in_directory_names_are_escaped(a: Path) -> None:
 
 
 def test_an_added_directory_stays_in_the_workspace_after_cd(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
-    driver, b = TerminalDriver(a), tmp_path / "b"
+    driver, b = TerminalDriver(directory_a), tmp_path / "b"
     there = ("write_file", f'{{"path": "{b}/made.txt", "content": "new"}}')
 
     rows = driver.tell(
@@ -189,22 +203,22 @@ def test_an_added_directory_stays_in_the_workspace_after_cd(
 
     assert (b / "made.txt").read_text() == "new"
     assert f"{b} belongs to the workspace already." in rows
-    assert f"{a}/sub belongs to the workspace already." in rows
+    assert f"{directory_a}/sub belongs to the workspace already." in rows
     resumed = events(driver, SessionResumed)
     assert [(e.directory, e.roots) for e in resumed] == [
         ("", (str(b),)),
-        (f"{a}/sub", (str(b),)),
+        (f"{directory_a}/sub", (str(b),)),
         (str(b), ()),
     ]
 
 
 def test_settings_of_a_folder_apply_only_after_the_user_trusts_it(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
     (b / ".refold").mkdir()
     (b / ".refold/config.toml").write_text(RULES)
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell(
         "/cd ../b", "n", "write", "n", "no", "/cd ../a", "/cd ../b", "y", "write",
@@ -223,12 +237,12 @@ def test_settings_of_a_folder_apply_only_after_the_user_trusts_it(
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_cd_asks_about_user_namespaces_until_the_user_permits_them_in_the_folder(
-    a: Path, tmp_path: Path, answer: str
+    directory_a: Path, tmp_path: Path, answer: str
 ) -> None:
     places = paths(os.environ)
     places.config.mkdir(parents=True, exist_ok=True)
     (places.config / "config.toml").write_text("[sandbox]\nuser_namespaces = true\n")
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     again = () if answer == "y" else ("n",)
     rows = driver.tell("/cd ../b", answer, "/cd ../a", "n", "/cd ../b", *again, answers=())
@@ -240,37 +254,44 @@ def test_cd_asks_about_user_namespaces_until_the_user_permits_them_in_the_folder
     assert folders.has_namespaces(tmp_path / "b") == (answer == "y")
 
 
-def test_cd_to_a_folder_with_invalid_settings_is_refused(a: Path, tmp_path: Path) -> None:
+def test_cd_to_a_folder_with_invalid_settings_is_refused(
+    directory_a: Path, tmp_path: Path
+) -> None:
     b = tmp_path / "b"
     (b / ".refold").mkdir()
     own = b / ".refold/config.toml"
     own.write_text('[permissions]\ndeny = ["no_such_tool(x)"]\n')
     places = paths(os.environ)
     TrustedFolders(places.folders).trust(read_project(b, places.settings))
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))
 
     assert any("no_such_tool" in row for row in rows)
     assert "Well." in rows
-    assert (view(driver).session.directory, events(driver, SessionResumed)) == (str(a), [])
+    assert (view(driver).session.directory, events(driver, SessionResumed)) == (
+        str(directory_a),
+        [],
+    )
 
 
 @pytest.mark.parametrize("key", [Key.CTRL_C, Key.ESC, Key.CTRL_D])
 def test_cd_without_an_answer_to_the_trust_question_changes_nothing(
-    a: Path, tmp_path: Path, key: Key
+    directory_a: Path, tmp_path: Path, key: Key
 ) -> None:
     (tmp_path / "b/AGENTS.md").write_text("Be nice.\n")
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell("hello", "/cd ../b", key, "/cd", answers=("Hi.",))
 
-    assert rows[-3:-1] == ["Cancelled: the session stays where it is.", str(a)]
+    assert rows[-3:-1] == ["Cancelled: the session stays where it is.", str(directory_a)]
     assert events(driver, SessionResumed) == []
 
 
-def test_cd_keeps_session_settings_and_names_grants_that_no_longer_apply(a: Path) -> None:
-    driver = TerminalDriver(a)
+def test_cd_keeps_session_settings_and_names_grants_that_no_longer_apply(
+    directory_a: Path,
+) -> None:
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell(
         "/rename mine", "/effort high", "/budget 2", "/mode accept-edits",
@@ -310,8 +331,8 @@ async def answer_no(rows: Sequence[str], question: str) -> bool:
     raise AssertionError
 
 
-def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
-    leaving = Leaving(a)
+def test_cd_is_refused_during_an_interrupted_turn(directory_a: Path) -> None:
+    leaving = Leaving(directory_a)
 
     async def main() -> str:
         engine, session = await leaving.start()
@@ -324,8 +345,10 @@ def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
     )
 
 
-def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> None:
-    leaving = Leaving(a)
+def test_a_session_opened_by_another_writer_cannot_change_directory(
+    directory_a: Path,
+) -> None:
+    leaving = Leaving(directory_a)
 
     async def main() -> tuple[str, View]:
         engine, session = await leaving.start()
@@ -340,13 +363,16 @@ def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> 
 
     why, view = anyio.run(main)
     assert "is being written" in why
-    assert (view.session.directory, len(view.conversation.undelivered)) == (str(a), 1)
+    assert (view.session.directory, len(view.conversation.undelivered)) == (
+        str(directory_a),
+        1,
+    )
 
 
-def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
-    for folder in (a, a / "sub"):
+def test_trust_given_at_start_applies_only_to_the_start_folder(directory_a: Path) -> None:
+    for folder in (directory_a, directory_a / "sub"):
         (folder / "AGENTS.md").write_text("Be nice.\n")
-    leaving, texts = Leaving(a, trust=True), list[str]()
+    leaving, texts = Leaving(directory_a, trust=True), list[str]()
 
     async def answer_no(rows: Sequence[str], question: str) -> bool:
         texts.append(question)
@@ -354,7 +380,7 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
 
     async def main() -> None:
         _, session = await leaving.start()
-        for there in (leaving.there, str(a)):
+        for there in (leaving.there, str(directory_a)):
             session = (
                 await session.switch(ResumeTarget(directory=there), answer_no)
             ).session
@@ -363,20 +389,22 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
     anyio.run(main)
 
     assert texts == ["Trust this folder? Its instructions will be sent to the model."]
-    assert leaving.launch.app.system_prompt.trust_root == str(a)
+    assert leaving.launch.app.system_prompt.trust_root == str(directory_a)
 
 
-def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:
-    (a / "AGENTS.md").write_text("Be nice.\n")
+def test_start_up_notices_are_not_repeated_after_add_dir(directory_a: Path) -> None:
+    (directory_a / "AGENTS.md").write_text("Be nice.\n")
 
-    rows = TerminalDriver(a).tell("/add-dir ../b")
+    rows = TerminalDriver(directory_a).tell("/add-dir ../b")
 
     assert any(row.startswith("refold ·") for row in rows)
     assert not any("AGENTS.md" in row for row in rows)
 
 
-def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path) -> None:
-    leaving = Leaving(a)
+def test_switching_sessions_in_the_same_directory_reuses_the_application(
+    directory_a: Path,
+) -> None:
+    leaving = Leaving(directory_a)
 
     async def main() -> None:
         _, first = await leaving.start()
@@ -391,9 +419,9 @@ def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path
 
 
 def test_rewind_restores_files_only_in_the_current_directory(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
-    driver, b = TerminalDriver(a), tmp_path / "b"
+    driver, b = TerminalDriver(directory_a), tmp_path / "b"
 
     rows = driver.tell(
         "/mode accept-edits", "one", "/cd ../b", "two", "/rewind 3 files", "y",
@@ -401,16 +429,16 @@ def test_rewind_restores_files_only_in_the_current_directory(
         answers=([WRITE], "Made.", [WRITE], "Made, too."),
     )  # fmt: skip
 
-    assert not (a / "made.txt").exists()
+    assert not (directory_a / "made.txt").exists()
     assert not (b / "made.txt").exists()
-    assert f"It worked in {a} since, where files stay as they are." in rows
+    assert f"It worked in {directory_a} since, where files stay as they are." in rows
     assert f"It worked in {b} since, where files stay as they are." in rows
 
 
 def test_rewind_of_files_changed_in_another_directory_is_refused(
-    a: Path,
+    directory_a: Path,
 ) -> None:
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell(
         "/mode accept-edits",
@@ -421,17 +449,19 @@ def test_rewind_of_files_changed_in_another_directory_is_refused(
     )
 
     assert rows[-2] == (
-        f"what was changed since event 3 is in {a}, and the session works elsewhere now: "
+        f"what was changed since event 3 is in {directory_a}, and the session works elsewhere now: "
         "go there first (/cd)"
     )
-    assert (a / "made.txt").exists()
+    assert (directory_a / "made.txt").exists()
 
 
-def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path) -> None:
+def test_resume_continues_a_session_in_its_own_directory(
+    directory_a: Path, tmp_path: Path
+) -> None:
     b = tmp_path / "b"
     other = TerminalDriver(b)
     other.tell("paint", "/rename fence", answers=("Blue.",))
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     rows = driver.tell(
         "hello", "/resume fence", "write", "y", "/sessions", "/resume hello", "/cd", answers=("Hi.", [WRITE], "Done."),
@@ -448,27 +478,27 @@ def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path
 
 
 def test_a_session_whose_directory_is_missing_continues_in_the_current_one(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
     other = TerminalDriver(b)
     other.tell("paint", answers=("Blue.",))
     b.rename(tmp_path / "renamed")
 
-    rows = TerminalDriver(a).tell(f"/resume {other.ids[0]}", "/cd")
+    rows = TerminalDriver(directory_a).tell(f"/resume {other.ids[0]}", "/cd")
 
-    text = f"{b}, where this session worked, does not exist any more: it continues in {a}"
+    text = f"{b}, where this session worked, does not exist any more: it continues in {directory_a}"
     assert text in rows
-    assert str(a) in rows
-    assert view(other).session.directory == str(a)
+    assert str(directory_a) in rows
+    assert view(other).session.directory == str(directory_a)
 
 
 def test_resuming_a_session_open_in_another_process_keeps_the_current_session(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
     other = TerminalDriver(tmp_path / "b")
     other.tell("paint", "/rename fence", answers=("Blue.",))
-    driver = TerminalDriver(a)
+    driver = TerminalDriver(directory_a)
 
     with start_blocking_portal() as elsewhere:
         record = Recorder(other.home.store(other.ids[0]))
@@ -482,8 +512,10 @@ def test_resuming_a_session_open_in_another_process_keeps_the_current_session(
     ] == ["hello"]
 
 
-def test_resume_last_opens_the_newest_other_session_of_the_directory(a: Path) -> None:
-    driver = TerminalDriver(a)
+def test_resume_last_opens_the_newest_other_session_of_the_directory(
+    directory_a: Path,
+) -> None:
+    driver = TerminalDriver(directory_a)
     driver.tell("first", answers=("One.",))
     driver.tell("second", answers=("Two.",))
 
@@ -492,26 +524,26 @@ def test_resume_last_opens_the_newest_other_session_of_the_directory(a: Path) ->
     assert 'Resumed "second".' in rows
 
 
-def test_an_unsaved_session_cannot_change_directory(a: Path) -> None:
-    rows = TerminalDriver(a).tell("/cd sub", "/cd", keep=False)
+def test_an_unsaved_session_cannot_change_directory(directory_a: Path) -> None:
+    rows = TerminalDriver(directory_a).tell("/cd sub", "/cd", keep=False)
 
     assert rows == [
         "this session is not saved, so it cannot move: leave, and start one there",
-        str(a),
+        str(directory_a),
     ]
 
 
 def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
-    a: Path, tmp_path: Path
+    directory_a: Path, tmp_path: Path
 ) -> None:
-    driver, b = TerminalDriver(a), tmp_path / "b"
+    driver, b = TerminalDriver(directory_a), tmp_path / "b"
     driver.tell(
         "we always use tabs", "/cd ../b", "we always use spaces", answers=("Hi.", "Well.")
     )
     small = ScriptedProvider('{"notes": []}', '{"notes": []}')
     mind = Model(small, "script/small")
 
-    for folder in (b, a):
+    for folder in (b, directory_a):
         of = ProjectMemory(paths(os.environ).data, folder, driver.home)
         anyio.run(partial(of.learn_of, driver.ids[0], lambda _: mind, again=True))
 
@@ -521,11 +553,11 @@ def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
 
 
 @pytest.fixture
-def repository(a: Path) -> Path:
+def repository(directory_a: Path) -> Path:
     for words in ("init -q -b trunk", "add .", "commit -qm one"):
         own = ("-c", "user.name=n", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *own, *words.split()], cwd=a, check=True)
-    return a
+        subprocess.run(["git", *own, *words.split()], cwd=directory_a, check=True)
+    return directory_a
 
 
 @pytest.mark.slow

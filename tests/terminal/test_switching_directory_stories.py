@@ -17,7 +17,7 @@ StartTerminal = Callable[..., Terminal]
 
 
 @pytest.fixture
-def b(tmp_path: Path) -> Path:
+def directory_b(tmp_path: Path) -> Path:
     """Next to it is `a`, with a name in it that occurs nowhere else."""
     path = tmp_path / "b"
     (tmp_path / "a").mkdir()
@@ -28,13 +28,21 @@ def b(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start_terminal(b: Path, compiled: Path) -> Iterator[StartTerminal]:
+def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]:
     answers = f'{{"text": "Answer a."}}\n{PWD}{{"text": "Answer b."}}\n'
-    (b.parent / "script").write_text(answers)
+    (directory_b.parent / "script").write_text(answers)
     terminals = list[Terminal]()
 
-    def start(display: str, *arguments: str, here: Path = b.parent / "a") -> Terminal:
-        flags = ("--script", str(b.parent / "script"), "--display", display, *arguments)
+    def start(
+        display: str, *arguments: str, here: Path = directory_b.parent / "a"
+    ) -> Terminal:
+        flags = (
+            "--script",
+            str(directory_b.parent / "script"),
+            "--display",
+            display,
+            *arguments,
+        )
         term = TERMS[display]
         at = Terminal(
             PROGRAM, *flags, here=here, compiled=compiled, size=(40, 240), TERM=term
@@ -49,7 +57,7 @@ def start_terminal(b: Path, compiled: Path) -> Iterator[StartTerminal]:
 
 @pytest.mark.parametrize("display", TERMS)
 def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
-    display: str, start_terminal: StartTerminal, b: Path
+    display: str, start_terminal: StartTerminal, directory_b: Path
 ) -> None:
     at = start_terminal(display)
     at.until_asked(">" if display == "plain" else "›")
@@ -70,7 +78,7 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     os.kill(at.child.pid, signal.SIGKILL)
     at.end()
 
-    again = start_terminal(display, "-c", here=b)
+    again = start_terminal(display, "-c", here=directory_b)
     again.until("1 not now")
     again.until("› 1 " if display == "line" else "1 not now")
     again.type("n" if display == "line" else "n" + ENTER)
@@ -78,14 +86,14 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     again.type("/quit" + ENTER)
 
     assert again.end() == 0
-    assert (b / "here.txt").read_text() == f"{b}\n"
+    assert (directory_b / "here.txt").read_text() == f"{directory_b}\n"
     assert "To resume: refold -c " in again.text
 
 
 def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
-    start_terminal: StartTerminal, b: Path
+    start_terminal: StartTerminal, directory_b: Path
 ) -> None:
-    (b / ".refold/config.toml").unlink()
+    (directory_b / ".refold/config.toml").unlink()
     at = start_terminal("line")
     at.until_asked()
     at.type("/cd ../b" + ENTER + "hello" + ENTER)
@@ -98,22 +106,22 @@ def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
     at.type("/quit" + ENTER)
 
     assert at.end() == 0
-    assert f"refold · script/script · {b}" in at.rows
+    assert f"refold · script/script · {directory_b}" in at.rows
     assert "To resume: refold -r 20" in at.text
 
 
 def test_after_cd_completion_offers_the_templates_of_the_new_folder(
-    start_terminal: StartTerminal, b: Path
+    start_terminal: StartTerminal, directory_b: Path
 ) -> None:
-    (b / ".refold/config.toml").unlink()
-    (b / ".refold/commands").mkdir()
-    (b / ".refold/commands/greet.md").write_text("Say hello to $1.")
+    (directory_b / ".refold/config.toml").unlink()
+    (directory_b / ".refold/commands").mkdir()
+    (directory_b / ".refold/commands/greet.md").write_text("Say hello to $1.")
     at = start_terminal("line")
     at.until_asked()
     at.type("/cd ../b" + ENTER)
     at.until("will be sent to the model. y/n")
     at.type("y")
-    at.until(str(b))
+    at.until(str(directory_b))
     at.until_asked()
     at.type("/gree")
     at.until("Say hello to")

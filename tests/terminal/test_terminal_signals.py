@@ -71,7 +71,7 @@ def send(terminal: Terminal, display: str, text: str) -> None:
     terminal.type(text + DISPLAYS[display][1])
 
 
-def begin(terminal: Terminal, display: str, text: str = "go") -> None:
+def begin_turn(terminal: Terminal, display: str, text: str = "go") -> None:
     terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
     send(terminal, display, text)
 
@@ -91,7 +91,7 @@ def list_turn_ends(directory: Path) -> list[str]:
     return [e["data"]["outcome"] for e in events if e["kind"] == "TurnEnded"]
 
 
-def until_kept(terminal: Terminal, text: str) -> None:
+def wait_until_recorded(terminal: Terminal, text: str) -> None:
     """Wait until the journal of the only session holds these words."""
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     deadline = time.monotonic() + 60
@@ -100,7 +100,7 @@ def until_kept(terminal: Terminal, text: str) -> None:
         terminal.read()
 
 
-def asleep() -> list[str]:
+def sleeping_commands() -> list[str]:
     """The commands of ours that still run, by how long they sleep."""
     texts: list[str] = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -116,7 +116,7 @@ def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
     start_terminal: StartTerminal, display: str
 ) -> None:
     at = start_terminal(display, [LONG, SHORT])
-    begin(at, display)
+    begin_turn(at, display)
     at.until("word word")
     at.type(CTRL_C)
     at.until(f"instead.\n\n{DISPLAYS[display][0]}")
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_processes_started_by_a_tool(
     at.type(CTRL_D)
 
     assert at.end() == 0
-    assert asleep() == []
+    assert sleeping_commands() == []
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_text_typed_during_a_turn_is_queued_in_every_display(
     if display == "line":
         at.until_gone("at the next step")
     at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
-    until_kept(at, "hurry up")  # before that, Ctrl+C takes the line back
+    wait_until_recorded(at, "hurry up")  # before that, Ctrl+C takes the line back
     at.type(CTRL_C)
     at.until("Not sent yet: hurry up.")
 
@@ -190,7 +190,7 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(
     send(at, display, "go")
     at.until("As you like.")
 
-    until_kept(at, '"text":"go"')
+    wait_until_recorded(at, '"text":"go"')
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_ctrl_c_leaves_every_dialog(
     start_terminal: StartTerminal, display: str, line: object, asked: str, left: str
 ) -> None:
     at = start_terminal(display, [line, SHORT])
-    begin(at, display, "/plan go" if line is PLAN else "go")
+    begin_turn(at, display, "/plan go" if line is PLAN else "go")
     at.until(asked)
     if line is ASK:
         send(at, display, "2")
@@ -232,7 +232,7 @@ def test_ctrl_c_stops_a_compaction_requested_by_the_user(
 ) -> None:
     talk = {"text": "Well. " * 200}
     at = start_terminal(display, [talk, talk, talk, talk, LONG, SHORT])
-    begin(at, display, "one")
+    begin_turn(at, display, "one")
     for words in ("two", "three", "four", "/compact"):
         at.until_sent(" out", since=at.sent_bytes)
         at.until_asked(DISPLAYS[display][0])
@@ -256,7 +256,7 @@ def test_ctrl_c_stops_an_automatic_compaction(
     (home / "config.toml").write_text(filled)
     talk = {"text": "Well. " * 400}
     at = start_terminal(display, [talk, talk, LONG, SHORT, SHORT])
-    begin(at, display, "one")
+    begin_turn(at, display, "one")
     for words in ("two", "three"):
         at.until_sent(" out", since=at.sent_bytes)
         at.until_asked(DISPLAYS[display][0])
@@ -320,7 +320,7 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
     env = {"TERM": TERMS[display]}
     texts = ("-m", "mine/one", "--display", display)
     at = Terminal(PROGRAM, *texts, here=tmp_path, compiled=tmp_path, **env)
-    begin(at, display)
+    begin_turn(at, display)
     at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     at.type(CTRL_C)
     at.until("stopped")
@@ -357,7 +357,7 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
     at = start_terminal(display, [SHORT], SHELL="/bin/sh")
-    begin(at, display, f"!echo > begun; exec sleep {SECONDS}")
+    begin_turn(at, display, f"!echo > begun; exec sleep {SECONDS}")
     at.until_there(tmp_path / "begun")
     at.type(CTRL_C)
     at.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
@@ -365,7 +365,7 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
     at.until("As you like.")
 
     leave(at, display)
-    assert asleep() == []
+    assert sleeping_commands() == []
 
 
 @pytest.mark.slow
@@ -461,7 +461,7 @@ def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
     at = start_terminal(display, [LONG, SHORT])
-    begin(at, display)
+    begin_turn(at, display)
     at.until("word word")
     at.child.close(force=False)
 
@@ -479,7 +479,7 @@ def test_a_resize_applies_to_a_block_that_is_not_printed_yet(
         f"Long words that came before.\n\n| name | what |\n|---|---|\n{rows}\nIt ends.\n"
     )
     at = start_terminal(display, [{"text": words, "pause": 0.002}])
-    begin(at, display)
+    begin_turn(at, display)
     at.until("row 1")
     at.child.setwinsize(40, 24)
     at.screen.resize(40, 24)
@@ -499,7 +499,7 @@ def test_an_internal_error_restores_the_terminal_modes(
     mistake = STAGE.with_name("stage_mistake.py")
     env = {"TERM": TERMS[display], "SHOWN": display}
     at = Terminal(mistake, here=tmp_path, compiled=compiled, **env)
-    begin(at, display)
+    begin_turn(at, display)
 
     assert at.end() == 1
     assert "word word" in at.paper or display != "plain"

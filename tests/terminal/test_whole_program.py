@@ -88,7 +88,9 @@ class Person:
 
     def paper(self, terminal: Terminal) -> list[str]:
         """The paper, with a name for whatever differs from run to run."""
-        return [varying(row.replace(str(self.here), "HERE")) for row in terminal.paper]
+        return [
+            with_placeholders(row.replace(str(self.here), "HERE")) for row in terminal.paper
+        ]
 
     def _opens(
         self, program: Path, *arguments: str, size: tuple[int, int] = (30, 100), **env: str
@@ -110,7 +112,7 @@ def person(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator
         terminal.child.close(force=True)
 
 
-def varying(row: str) -> str:
+def with_placeholders(row: str) -> str:
     for pattern, name in VARIES:
         row = re.sub(pattern, name, row)
     return row
@@ -196,7 +198,7 @@ def test_an_approved_edit_is_shown_with_its_diff_and_its_result(person: Person) 
         "",
         "• hello.py now says hello",
         "",
-        varying("40 in · 151 out · 3.5 s"),
+        with_placeholders("40 in · 151 out · 3.5 s"),
         "",
         "› /quit",
         "To resume: refold -c   (or refold -r ID)",

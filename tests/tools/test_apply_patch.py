@@ -53,7 +53,7 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def apply_refused(place: ToolDirectory, text: str) -> str:
+def refusal_of(place: ToolDirectory, text: str) -> str:
     """The patch is refused, and no file is another than before."""
     before = tree(place)
     with pytest.raises(ToolFailed) as failure:
@@ -113,7 +113,7 @@ def test_a_patch_that_names_no_file_is_refused(place: ToolDirectory, text: str) 
     with pytest.raises(ToolFailed, match="names no file"):
         apply_patch.names_files({"patch": text})
     assert apply_patch.label({"patch": text}) == "apply_patch"
-    assert "names no file" in apply_refused(place, text)
+    assert "names no file" in refusal_of(place, text)
 
 
 @pytest.mark.parametrize("bad", [
@@ -126,7 +126,7 @@ def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
     write_files(place, a="a\n", b="b\n")
     place.files = place.files.only([str(place.directory / name) for name in "ab"])
 
-    text = apply_refused(place, make_patch("*** Update File: a", "@@", "-a", "+b", *bad))
+    text = refusal_of(place, make_patch("*** Update File: a", "@@", "-a", "+b", *bad))
 
     assert "not what was allowed" in text
 
@@ -173,9 +173,7 @@ def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
     (place.directory / "link").symlink_to("b")
     os.mkfifo(place.directory / "pipe")
 
-    text = apply_refused(
-        place, make_patch("*** Update File: a", "@@", "-a", "+b", *section)
-    )
+    text = refusal_of(place, make_patch("*** Update File: a", "@@", "-a", "+b", *section))
 
     assert said in text
     assert not list(place.directory.glob(".refold*"))
@@ -184,7 +182,7 @@ def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
 def test_a_truncated_patch_is_refused(place: ToolDirectory) -> None:
     write_files(place, a="a\n")
 
-    assert "has no *** End Patch: it was cut off" in apply_refused(
+    assert "has no *** End Patch: it was cut off" in refusal_of(
         place, "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b"
     )
 
@@ -197,10 +195,10 @@ def test_a_patch_with_an_ambiguous_hunk_is_refused_with_the_matching_lines(
 ) -> None:
     write_files(place, a=CLASSES)
 
-    text = apply_refused(place, update("@@", "-        return 1", "+        return 2"))
+    text = refusal_of(place, update("@@", "-        return 1", "+        return 2"))
 
     assert "Hunk 1 (line 3 of the patch) fits 2 places in a, at lines 3, 7." in text
-    assert "fits 2 places" in apply_refused(
+    assert "fits 2 places" in refusal_of(
         place, update("@@ def run(self):", "-        return 1", "+        return 2")
     )
 
@@ -237,7 +235,7 @@ def test_the_second_hunk_matches_only_after_the_first(place: ToolDirectory) -> N
 def test_hunks_in_the_wrong_order_are_refused(place: ToolDirectory) -> None:
     write_files(place, a="one\ntwo\nthree\n")
 
-    text = apply_refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
+    text = refusal_of(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
 
     assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in text
 
@@ -245,7 +243,7 @@ def test_hunks_in_the_wrong_order_are_refused(place: ToolDirectory) -> None:
 def test_a_hunk_header_that_is_not_in_the_file_is_refused(place: ToolDirectory) -> None:
     write_files(place, a="one\n")
 
-    assert "there is no line 'class C:' in a" in apply_refused(
+    assert "there is no line 'class C:' in a" in refusal_of(
         place, update("@@ class C:", "-one", "+1")
     )
 
@@ -293,7 +291,7 @@ def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
 def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
     write_files(place, a="    one\n")
 
-    text = apply_refused(place, update("@@", "-  one", "+2"))
+    text = refusal_of(place, update("@@", "-  one", "+2"))
 
     assert "The nearest text is at line 1. It differs only in white space." in text
 
@@ -331,7 +329,7 @@ def test_patch_that_the_old_encoding_cannot_represent_is_refused(
 ) -> None:
     write_files(place, a=b"one\n\xfc\n")
 
-    assert "a is Latin-1, which cannot hold '☂'" in apply_refused(
+    assert "a is Latin-1, which cannot hold '☂'" in refusal_of(
         place, update("@@", "-one", "+☂")
     )
 
@@ -432,7 +430,7 @@ def test_the_line_number_selects_one_of_several_matching_places(
     write_files(place, a="x\n" * 5)
 
     patch(place, "--- a\n+++ a\n@@ -3 +3 @@\n-x\n+y\n")
-    text = apply_refused(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
+    text = refusal_of(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
 
     assert tree(place)["a"] == "x\nx\ny\nx\nx\n"
     assert "fits 4 places in a, at lines 1, 2, 4, 5." in text
@@ -478,7 +476,7 @@ def test_an_invalid_unified_diff_is_refused_with_the_reason(
 ) -> None:
     write_files(place, a="a\n")
 
-    assert said in apply_refused(place, diff)
+    assert said in refusal_of(place, diff)
 
 
 TEXT = st.lists(

@@ -19,7 +19,7 @@ from refold.values.display import Checklist, Note
 TOOLS = {tool.name: tool for tool in builtin()}
 
 
-def use(place: ToolDirectory, tool: str, **arguments: object) -> Reply:
+def run_tool(place: ToolDirectory, tool: str, **arguments: object) -> Reply:
     return anyio.run(place.use, TOOLS[tool], arguments)
 
 
@@ -30,12 +30,14 @@ def place(tmp_path: Path) -> ToolDirectory:
 
 def test_a_task_is_added_claimed_and_completed(place: ToolDirectory) -> None:
     place.call_id = "c1"
-    added = use(place, "task_create", subject="Parse", metadata={"file": "a.py"})
+    added = run_tool(place, "task_create", subject="Parse", metadata={"file": "a.py"})
     place.call_id = "c2"
-    use(place, "task_create", subject="Test it", description="All of it.", blocked_by=[1])
+    run_tool(
+        place, "task_create", subject="Test it", description="All of it.", blocked_by=[1]
+    )
     place.call_id = "c3"
-    claimed = use(place, "task_claim")
-    done = use(place, "task_update", id=1, status="completed")
+    claimed = run_tool(place, "task_claim")
+    done = run_tool(place, "task_update", id=1, status="completed")
 
     assert added == Reply(
         "Added: #1 [pending] Parse\nfile: a.py",
@@ -46,20 +48,20 @@ def test_a_task_is_added_claimed_and_completed(place: ToolDirectory) -> None:
         "Yours now: #1 [in_progress] Parse (owner session; blocks #2)\nfile: a.py"
     )
     assert done.text == "Changed: #1 [done] Parse (owner session)\nfile: a.py"
-    assert use(place, "task_get", id=2) == Reply(
+    assert run_tool(place, "task_get", id=2) == Reply(
         "#2 [pending] Test it\nAll of it.", (Note("#2 [pending] Test it"),)
     )
 
 
 def test_task_list_shows_open_free_or_all_tasks(place: ToolDirectory) -> None:
-    none = use(place, "task_list")
+    none = run_tool(place, "task_list")
     for n, more in enumerate(({}, {"blocked_by": [1]}, {"owner": "ann"}, {})):
         place.call_id = f"c{n}"
-        use(place, "task_create", subject=f"task {n}", **more)
-    use(place, "task_update", id=4, status="cancelled")
+        run_tool(place, "task_create", subject=f"task {n}", **more)
+    run_tool(place, "task_update", id=4, status="cancelled")
 
     texts = {
-        which: use(place, "task_list", status=which).text.split("\n")
+        which: run_tool(place, "task_list", status=which).text.split("\n")
         for which in ("open", "free", "all")
     }
 
@@ -77,15 +79,15 @@ def test_task_list_shows_open_free_or_all_tasks(place: ToolDirectory) -> None:
 
 def test_a_call_repeated_after_a_crash_adds_and_claims_once(place: ToolDirectory) -> None:
     place.call_id = "c1"
-    first = use(place, "task_create", subject="a")
-    again = use(place, "task_create", subject="a")
+    first = run_tool(place, "task_create", subject="a")
+    again = run_tool(place, "task_create", subject="a")
     place.call_id = "c2"
-    use(place, "task_create", subject="b")
+    run_tool(place, "task_create", subject="b")
     place.call_id = "c3"
-    claims = [use(place, "task_claim") for _ in range(2)]
+    claims = [run_tool(place, "task_claim") for _ in range(2)]
 
     assert (first, claims[0]) == (again, claims[1])
-    assert use(place, "task_list", status="all").text.split("\n") == [
+    assert run_tool(place, "task_list", status="all").text.split("\n") == [
         "#1 [in_progress] a (owner session)", "#2 [pending] b",
     ]  # fmt: skip
 

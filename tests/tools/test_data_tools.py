@@ -109,14 +109,14 @@ EXPRESSIONS = st.recursive(
 )
 
 
-def by_fractions(node: Any) -> Fraction:
+def sum_fractions(node: Any) -> Fraction:
     match node:
         case ast.Constant(value=value):
             return Fraction(value)
         case ast.UnaryOp(operand=operand):
-            return -by_fractions(operand)
+            return -sum_fractions(operand)
         case _:
-            left, right = by_fractions(node.left), by_fractions(node.right)
+            left, right = sum_fractions(node.left), sum_fractions(node.right)
             return {
                 ast.Add: lambda: left + right,
                 ast.Sub: lambda: left - right,
@@ -131,7 +131,7 @@ def test_calc_gives_the_same_values_as_exact_fractions(expression: str) -> None:
     if len(expression) > 1_000:
         return
     try:
-        expected = by_fractions(ast.parse(expression, mode="eval").body)
+        expected = sum_fractions(ast.parse(expression, mode="eval").body)
     except ZeroDivisionError:
         with pytest.raises(ToolFailed, match="divides by zero"):
             calculate(expression)

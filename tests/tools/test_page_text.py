@@ -20,9 +20,9 @@ OUTSIDE = re.compile(
 
 
 def page(
-    content: bytes, kind: str = "text/plain", charset: str = "", **more: object
+    content: bytes, kind: str = "text/plain", charset: str = "", **fields: object
 ) -> WebPage:
-    return WebPage(URL, kind, charset, content, **more)  # pyright: ignore[reportArgumentType]
+    return WebPage(URL, kind, charset, content, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def read(page: WebPage) -> tuple[str, str]:

@@ -12,13 +12,13 @@ from refold.values.control import Compact, Todo, Todos
 from refold.values.display import Checklist
 
 
-def use(tool: Tool, arguments: dict[str, object]) -> Reply:
+def run_tool(tool: Tool, arguments: dict[str, object]) -> Reply:
     with temporary_place() as place:
         return anyio.run(ToolDirectory.use, place, tool, arguments)
 
 
 def test_todo_write_replaces_the_list_and_shows_it_to_the_user() -> None:
-    reply = use(
+    reply = run_tool(
         todo_write,
         {
             "todos": [
@@ -36,7 +36,7 @@ def test_todo_write_replaces_the_list_and_shows_it_to_the_user() -> None:
 
 
 def test_an_empty_list_clears_the_todos() -> None:
-    reply = use(todo_write, {"todos": []})
+    reply = run_tool(todo_write, {"todos": []})
 
     assert (reply.text, reply.control) == ("No todos any more.", Todos(()))
 
@@ -44,7 +44,7 @@ def test_an_empty_list_clears_the_todos() -> None:
 def test_more_than_one_todo_in_progress_is_reported() -> None:
     todos = [{"subject": name, "status": "in_progress"} for name in "ab"]
 
-    assert use(todo_write, {"todos": todos}).text == (
+    assert run_tool(todo_write, {"todos": todos}).text == (
         "2 todos, 2 of them open. More than one is in_progress: work on one at a time."
     )
 
@@ -55,11 +55,11 @@ def test_more_than_one_todo_in_progress_is_reported() -> None:
 )
 def test_an_invalid_todo_list_is_refused_completely(todos: list[dict[str, object]]) -> None:
     with pytest.raises(ToolFailed, match="Nothing was done"):
-        use(todo_write, {"todos": todos})
+        run_tool(todo_write, {"todos": todos})
 
 
 @pytest.mark.parametrize("kind", ["full", "prune"])
 def test_compact_requests_a_compaction_of_the_given_kind(kind: str) -> None:
-    reply = use(compact, {"focus": "the keys", "kind": kind})
+    reply = run_tool(compact, {"focus": "the keys", "kind": kind})
 
     assert reply.control == Compact(kind, "the keys")  # type: ignore[arg-type]

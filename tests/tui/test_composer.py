@@ -15,7 +15,7 @@ from refold.views.picker import CompletionItem
 EARLIER = ("fix the test", "explain main.py", "fix the door")
 
 
-def after(composer: Composer, *keys: str) -> Composer:
+def press_keys(composer: Composer, *keys: str) -> Composer:
     for key in keys:
         composer = press_key(composer, key) or composer
     return composer
@@ -24,34 +24,34 @@ def after(composer: Composer, *keys: str) -> Composer:
 def test_up_key_shows_earlier_inputs_and_down_key_restores_the_draft() -> None:
     composer = insert(Composer(history=EARLIER), "draft")
 
-    assert after(composer, "up").field.text == "fix the door"
-    assert after(composer, "up", "up", "up", "up").field.text == "fix the test"
-    assert after(composer, "up", "up", "down", "down").field.text == "draft"
+    assert press_keys(composer, "up").field.text == "fix the door"
+    assert press_keys(composer, "up", "up", "up", "up").field.text == "fix the test"
+    assert press_keys(composer, "up", "up", "down", "down").field.text == "draft"
 
 
 def test_up_key_moves_within_the_lines_before_it_shows_an_earlier_input() -> None:
     composer = with_text(Composer(history=EARLIER), "one\ntwo")
 
-    moved = after(composer, "up")
+    moved = press_keys(composer, "up")
     assert (moved.field.text, moved.field.at) == ("one\ntwo", 3)
-    assert after(moved, "up").field.text == "fix the door"
+    assert press_keys(moved, "up").field.text == "fix the door"
 
 
 def test_the_rest_of_an_earlier_input_is_suggested_and_accepted_with_right() -> None:
     composer = insert(Composer(history=EARLIER), "fix")
 
     assert composer.suggestion == " the door"
-    assert after(composer, "right").field.text == "fix the door"
+    assert press_keys(composer, "right").field.text == "fix the door"
     assert insert(composer, "!").suggestion == ""
 
 
 def test_ctrl_r_repeated_finds_each_earlier_input_that_contains_the_text() -> None:
-    searching = insert(after(Composer(history=EARLIER), "ctrl+r"), "fix")
+    searching = insert(press_keys(Composer(history=EARLIER), "ctrl+r"), "fix")
 
     assert (searching.search, searching.field.text) == ("fix", "fix the door")
-    assert after(searching, "ctrl+r").field.text == "fix the test"
-    assert after(searching, "enter").search is None
-    assert after(searching, "esc").field.text == ""
+    assert press_keys(searching, "ctrl+r").field.text == "fix the test"
+    assert press_keys(searching, "enter").search is None
+    assert press_keys(searching, "esc").field.text == ""
 
 
 def test_completions_for_another_text_are_not_shown() -> None:
@@ -61,9 +61,9 @@ def test_completions_for_another_text_are_not_shown() -> None:
     assert with_offers(composer, "/h", offers).offers == ()
     result = with_offers(composer, "/he", offers)
     assert result.offers == offers
-    assert after(result, "tab").field.text == "/help"
-    assert after(result, "down", "down", "enter").field.text == "/hello"
-    assert after(result, "esc").offers == ()
+    assert press_keys(result, "tab").field.text == "/help"
+    assert press_keys(result, "down", "down", "enter").field.text == "/hello"
+    assert press_keys(result, "esc").offers == ()
     assert accept_completion(result, 1).field.text == "/hello"
 
 

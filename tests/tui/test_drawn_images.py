@@ -113,7 +113,7 @@ def test_images_are_drawn_only_in_known_terminals(
     assert image_protocol(environ) == protocol
 
 
-def drawing(protocol: str, content: bytes, **more: str) -> ImagePainter:
+def draw_image(protocol: str, content: bytes, **more: str) -> ImagePainter:
     environ = {"kitty": {"TERM": "xterm-kitty"}, "iterm": {"TERM_PROGRAM": "iTerm.app"}}
     painter = ImagePainter({**environ[protocol], **more})
     size = image_size(content, CELL)
@@ -156,7 +156,7 @@ def puts(text: str) -> list[tuple[str, str]]:
 
 def test_kitty_receives_an_image_once_and_then_only_its_position_and_visible_part() -> None:
     content = png(50, 80)
-    terminal = Terminal(drawing("kitty", content))
+    terminal = Terminal(draw_image("kitty", content))
 
     first = terminal.shows(frame(line("text"), *rows_of(0, 3)))
     scrolled = terminal.shows(frame(*rows_of(2, 3), line("more")))
@@ -179,7 +179,7 @@ def test_kitty_receives_an_image_once_and_then_only_its_position_and_visible_par
 
 
 def test_the_same_image_can_be_drawn_in_two_positions() -> None:
-    terminal = Terminal(drawing("kitty", png(50, 80)))
+    terminal = Terminal(draw_image("kitty", png(50, 80)))
 
     text = terminal.shows(frame(*rows_of(0, 3, 4), *rows_of(0, 2, 4)))
 
@@ -191,7 +191,7 @@ def test_the_same_image_can_be_drawn_in_two_positions() -> None:
 
 def test_iterm_receives_an_image_when_fully_visible_and_again_after_a_move() -> None:
     content = JPEG
-    terminal = Terminal(drawing("iterm", content))
+    terminal = Terminal(draw_image("iterm", content))
 
     part = terminal.shows(frame(line("a"), *rows_of(0, 2)))
     whole = terminal.shows(frame(*rows_of(0, 3), line("b")))
@@ -212,7 +212,7 @@ def test_hostile_bytes_of_an_image_are_never_written() -> None:
     content = png(50, 80) + b"\x1b]0;owned\x07\x1b\\\x1b[2J"
 
     for protocol in ("kitty", "iterm"):
-        text = Terminal(drawing(protocol, content)).shows(frame(*rows_of(0, 3)))
+        text = Terminal(draw_image(protocol, content)).shows(frame(*rows_of(0, 3)))
 
         assert "owned" not in text
         assert text.count("\x1b[2J") == 1  # our own
@@ -230,7 +230,7 @@ def test_images_too_large_or_of_an_unsupported_format_are_not_drawn() -> None:
 
 
 def test_forgetting_images_deletes_them_from_the_terminal() -> None:
-    images = drawing("kitty", png(50, 80))
+    images = draw_image("kitty", png(50, 80))
     terminal = Terminal(images)
     terminal.shows(frame(*rows_of(0, 3)))
 

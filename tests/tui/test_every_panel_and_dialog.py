@@ -22,7 +22,7 @@ from tests.tui.test_full_screen_stories import (
     DOWN,
     EDIT,
     PLAN,
-    ready,
+    wait_until_ready,
 )
 
 F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
@@ -146,7 +146,7 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal(*CHILDREN, size=(30, 100))
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until("› 1 once")
     at.type(F3)
@@ -192,7 +192,7 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
         flags=("--allow", "mcp__*"),
         size=(40, 100),
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("hello" + ENTER)
     at.until("Good morning.")
     at.type("/mcp" + ENTER)
@@ -223,7 +223,7 @@ def test_panels_show_changes_cost_and_plan(open_terminal: OpenTerminal) -> None:
     at = open_terminal(
         PLAN, EDIT, CHANGE, DONE, flags=("--permission-mode", "plan"), size=(30, 150)
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.choose("approve, accept edits")
     at.until("Now hello.py says hello.")
@@ -249,7 +249,7 @@ def test_several_questions_are_decided_with_one_key(
         for path in ("a", "b")
     ]
     at = open_terminal({"calls": both}, DONE)
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until("view and decide all 2")
     at.choose("view and decide all 2")
@@ -265,7 +265,7 @@ def test_a_rule_is_written_and_saved(open_terminal: OpenTerminal, tmp_path: Path
     at = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.choose("write a rule")
     at.until("rule: ")
@@ -290,7 +290,7 @@ def test_an_approval_is_sent_with_a_message_for_the_model(
     at = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until("› 1 once")
     at.type(TAB)
@@ -303,7 +303,7 @@ def test_an_approval_is_sent_with_a_message_for_the_model(
 @pytest.mark.slow
 def test_a_plan_is_sent_back_with_feedback(open_terminal: OpenTerminal) -> None:
     at = open_terminal(PLAN, PLAN, flags=("--permission-mode", "plan"))
-    ready(at)
+    wait_until_ready(at)
     at.type("plan it" + ENTER)
     at.choose("feedback")
     at.until("what should be different?")
@@ -318,7 +318,7 @@ def test_a_message_is_edited_in_the_full_screen_without_an_editor(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "An answer."}, EDITOR="", VISUAL="")
-    ready(at)
+    wait_until_ready(at)
     at.type("first words" + ENTER)
     at.until("An answer.")
     at.type("/edit 2" + ENTER)
@@ -334,7 +334,7 @@ def test_agent_model_and_theme_are_picked_from_lists(
     at = open_terminal(
         {"text": "An answer."}, ANTHROPIC_API_KEY="sk-ant-none", COLORTERM="truecolor"
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("/agent" + ENTER)
     at.until("Which agent?")
     at.type("explore" + ENTER)
@@ -348,12 +348,12 @@ def test_agent_model_and_theme_are_picked_from_lists(
     before = _colours(at)
     at.type("light-contrast")
     at.until("› light-contrast")
-    _until(at, lambda: _colours(at) != before)
+    _wait_until(at, lambda: _colours(at) != before)
     at.type(ESC)
     at.until_gone("Which theme?")
     at.type("/theme" + ENTER)
     at.until("Which theme?")
-    _until(at, lambda: _colours(at) == before)
+    _wait_until(at, lambda: _colours(at) == before)
     at.type("light-contrast" + ENTER)
     at.until("/theme light-contrast save")
 
@@ -365,9 +365,9 @@ def _colours(terminal: Terminal) -> set[str]:
     }
 
 
-def _until(terminal: Terminal, holds: Callable[[], bool]) -> None:
+def _wait_until(terminal: Terminal, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, terminal.text
         terminal.read()
 
@@ -378,13 +378,13 @@ def test_a_session_is_picked_from_the_list_with_its_preview(
 ) -> None:
     for text, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
         at = open_terminal({"text": answer})
-        ready(at)
+        wait_until_ready(at)
         at.type(text + ENTER)
         at.until(answer)
         at.type("\x04")
         at.end()
     at = open_terminal({"text": "More."}, size=(30, 90))
-    ready(at)
+    wait_until_ready(at)
     at.type("/resume" + ENTER)
     at.until("Other words.")  # the preview of the newest
     at.type("quick")  # which stands in no title
@@ -399,13 +399,13 @@ def test_a_session_is_found_by_its_messages_and_chosen_by_number(
     open_terminal: OpenTerminal,
 ) -> None:
     first = open_terminal({"text": "The quick answer."})
-    ready(first)
+    wait_until_ready(first)
     first.type("hello there" + ENTER)
     first.until("The quick answer.")
     first.type("\x04")
     first.end()
     at = open_terminal({"text": "More."})
-    ready(at)
+    wait_until_ready(at)
     at.type("/search quick" + ENTER)
     at.until("number")
     at.type("1" + ENTER)
@@ -419,7 +419,7 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(
     at = open_terminal(
         EDIT, CHANGE, DONE, {"text": "Later."}, flags=("--permission-mode", "accept-edits")
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("say hello" + ENTER)
     at.until("30 in")
     at.type("/fork" + ENTER)
@@ -447,7 +447,7 @@ def test_a_rewind_asks_about_files_that_another_program_changed(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal(EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits"))
-    ready(at)
+    wait_until_ready(at)
     at.type("say hello" + ENTER)
     at.until("30 in")
     changed = tmp_path / "work" / "hello.py"
@@ -466,7 +466,7 @@ def test_an_export_is_written_to_the_file_that_the_user_names(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal({"text": "An answer."})
-    ready(at)
+    wait_until_ready(at)
     at.type("hello" + ENTER)
     at.until("An answer.")
     at.type("/export" + ENTER)
@@ -488,7 +488,7 @@ def test_settings_of_an_untrusted_directory_are_ignored(
     rules = '[permissions]\nallow = ["write_file"]\n'
     (other / ".refold" / "config.toml").write_text(rules, encoding="utf-8")
     at = open_terminal({"text": "An answer."})
-    ready(at)
+    wait_until_ready(at)
     at.type(f"/cd {other}" + ENTER)
     at.until("y/n")
     time.sleep(CALM_SECONDS + 0.1)
@@ -501,7 +501,7 @@ def test_a_command_that_switches_sessions_waits_for_the_end_of_the_turn(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."})
-    ready(at)
+    wait_until_ready(at)
     at.type("talk" + ENTER)
     at.until("word word")
     at.type("/fork" + ENTER)

@@ -46,7 +46,7 @@ F7, F8 = "\x1b[18~", "\x1b[19~"
 CTRL_S, CTRL_P, CTRL_T, CTRL_V, CTRL_Z = "\x13", "\x10", "\x14", "\x16", "\x1a"
 
 
-def ready(terminal: Terminal) -> None:
+def wait_until_ready(terminal: Terminal) -> None:
     terminal.until("? keys")
 
 
@@ -54,7 +54,7 @@ def test_an_edit_is_approved_in_the_full_screen(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal(EDIT, CHANGE, DONE)
-    ready(at)
+    wait_until_ready(at)
     at.type("say hello" + ENTER)
     at.until("Edit hello.py?")
     at.until('+    return "hello"')
@@ -72,7 +72,7 @@ def test_a_refusal_with_its_reason_reaches_the_model(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal(EDIT, CHANGE, {"text": "Then I leave it."})
-    ready(at)
+    wait_until_ready(at)
     at.type("say hello" + ENTER)
     at.until("Edit hello.py?")
     at.answer("n")
@@ -86,7 +86,7 @@ def test_a_refusal_with_its_reason_reaches_the_model(
 
 def test_a_plan_is_approved_and_a_question_is_answered(open_terminal: OpenTerminal) -> None:
     at = open_terminal(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
-    ready(at)
+    wait_until_ready(at)
     at.type("plan it" + ENTER)
     at.until("Greet better")
     at.answer("y")
@@ -100,7 +100,7 @@ def test_esc_stops_a_turn_and_the_next_message_is_answered(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
-    ready(at)
+    wait_until_ready(at)
     at.type("talk" + ENTER)
     at.until("word word word")
     at.type(ESC)
@@ -113,7 +113,7 @@ def test_messages_typed_during_a_turn_are_shown_as_queued_until_delivered(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
-    ready(at)
+    wait_until_ready(at)
     at.type("talk" + ENTER)
     at.until("word")
     at.type("and then this" + ESC + ENTER)
@@ -131,7 +131,7 @@ def test_panels_search_and_the_command_palette_open_by_their_keys(
         ]}}],
     }  # fmt: skip
     at = open_terminal(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until("line 59")
     at.type(CTRL_T)
@@ -154,7 +154,7 @@ def test_a_draft_is_stored_with_its_session_and_restored_on_return(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "Here I am."}, {"text": "Again."})
-    ready(at)
+    wait_until_ready(at)
     at.type("hello" + ENTER)
     at.until("Here I am.")
     at.type("half a thought")
@@ -183,12 +183,12 @@ def test_panels_show_the_task_board_and_the_output_of_a_background_command(
         ]
     }
     at = open_terminal(work, {"text": "It runs."}, flags=("--allow", "background_run"))
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until("It runs.")
     at.type(F7)
     at.until("Mend the door")
-    _in_the_shell(tmp_path, "tasks", "add", "Paint the wall")
+    _run_in_shell(tmp_path, "tasks", "add", "Paint the wall")
     at.until("Paint the wall")
     at.type(F8)
     at.until("background-1 runs")
@@ -209,7 +209,7 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "I see."})
-    ready(at)
+    wait_until_ready(at)
     at.type("!seq 40; read word; echo two; exit 3" + ENTER)
     at.until("    40")
     at.until("Esc stops it")
@@ -220,7 +220,7 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     at.type(ENTER)  # gives the command the terminal
     at.until_gone("? keys")  # the numbers have scrolled it away
     at.type("word" + ENTER)
-    ready(at)
+    wait_until_ready(at)
     at.until("exit code 3")
     at.until("more lines; Ctrl+O shows them")
 
@@ -236,11 +236,11 @@ def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
     open_terminal: OpenTerminal, command: str
 ) -> None:
     at = open_terminal()
-    ready(at)
+    wait_until_ready(at)
     at.type(f"!seq 40; {command}; echo got $x{ENTER}")
     at.until_gone("? keys")  # the numbers have scrolled it away
     at.type("secret" + ENTER)
-    ready(at)
+    wait_until_ready(at)
 
     at.until("! seq 40")
     assert "› secret" not in at.text
@@ -248,7 +248,7 @@ def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
 
 def test_a_shell_command_is_stopped_by_esc(open_terminal: OpenTerminal) -> None:
     at = open_terminal()
-    ready(at)
+    wait_until_ready(at)
     at.type("!echo begun; sleep 60" + ENTER)
     at.until("└ begun")
     at.type(ESC)
@@ -260,7 +260,7 @@ def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "Hello."})
-    ready(at)
+    wait_until_ready(at)
     at.type("/permissions" + ENTER)
     at.until("+ add a rule")
     at.type(ENTER)
@@ -282,7 +282,7 @@ def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
     at.until_gone("ask     bash(make x *)")
 
 
-def _in_the_shell(tmp_path: Path, *text: str) -> None:
+def _run_in_shell(tmp_path: Path, *text: str) -> None:
     """Another process in the same project."""
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
     subprocess.run(
@@ -299,7 +299,7 @@ def resume_after_kill(
 ) -> Terminal:
     """The screen of a session whose process was killed while `running` was shown."""
     at = open_terminal(call, flags=("--permission-mode", mode))
-    ready(at)
+    wait_until_ready(at)
     at.type("go" + ENTER)
     at.until(running)
     at.child.kill(signal.SIGKILL)
@@ -344,7 +344,7 @@ def test_a_session_is_resumed_with_its_earlier_messages(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "The first answer."})
-    ready(at)
+    wait_until_ready(at)
     at.type("hello there" + ENTER)
     at.until("The first answer.")
     at.type("\x04")
@@ -362,7 +362,7 @@ def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(
     open_terminal: OpenTerminal,
 ) -> None:
     at = open_terminal({"text": "word " * 25, "pause": 0.03})
-    ready(at)
+    wait_until_ready(at)
     at.type("talk" + ENTER)
     at.until("word word")
     at.screen.resize(16, 50)
@@ -376,13 +376,13 @@ def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(
 
 def test_terminal_modes_are_restored_after_leaving(open_terminal: OpenTerminal) -> None:
     first = open_terminal({"text": "x"})
-    ready(first)
+    wait_until_ready(first)
     before = _modes(first)
     os.kill(first.child.pid, signal.SIGKILL)
     first.child.wait()
 
     second = open_terminal({"text": "x"})
-    ready(second)
+    wait_until_ready(second)
     second.type(CTRL_C)
     second.until("again to leave")
     second.type(CTRL_C)
@@ -407,7 +407,7 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     command = f"{sys.executable} {PROGRAM} tui --script script"
     asks = "stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $?"
     at.type(f"{command}\n")
-    ready(at)
+    wait_until_ready(at)
     at.type("a draft")
     at.until("› a draft")
     at.type(CTRL_Z)
@@ -424,7 +424,7 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     at.type(f"{command} -c\n")
     at.until_sent("\x1b[?1049h", since=at.sent_bytes)
     at.until("› a draft goes on")
-    ready(at)
+    wait_until_ready(at)
     at.type("\x04")
     at.until_sent("To resume", since=at.sent_bytes)
     at.type(f"{asks} after all\n")
@@ -438,7 +438,7 @@ def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
 ) -> None:
     (tmp_path / "work" / "plan.png").write_bytes(png(40, 40))
     at = open_terminal({"text": "I see it."}, TERM="xterm-kitty")
-    ready(at)
+    wait_until_ready(at)
 
     at.type("look at @plan.png")
     at.until("› look at @plan.png")
@@ -474,7 +474,7 @@ def test_the_full_screen_works_in_common_terminals(
     open_terminal: OpenTerminal, term: str
 ) -> None:
     at = open_terminal({"text": "An answer."}, TERM=term)
-    ready(at)
+    wait_until_ready(at)
     at.type("hi" + ENTER)
     at.until("An answer.")
 
@@ -491,7 +491,7 @@ def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_la
     at = open_terminal(
         {"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0"
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("look at " + CTRL_V)
     at.until("› look at [image 1]")
     at.type("please" + ENTER)
@@ -516,7 +516,7 @@ def test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal(
     at = open_terminal(
         PLAN, DONE, flags=("--permission-mode", "plan"), EDITOR=_editor(tmp_path, " twice")
     )
-    ready(at)
+    wait_until_ready(at)
     at.type("plan it" + ENTER)
     at.choose("edit")
     at.until("The editor has the terminal.")
@@ -530,7 +530,7 @@ def test_a_message_is_edited_in_an_editor_that_gets_the_whole_terminal(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     at = open_terminal({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
-    ready(at)
+    wait_until_ready(at)
     at.type("first words" + ENTER)
     at.until("An answer.")
     at.type("/edit 2" + ENTER)
@@ -543,7 +543,7 @@ def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     first = open_terminal({"text": "The first answer."}, {"text": "The second answer."})
-    ready(first)
+    wait_until_ready(first)
     first.type("hello there" + ENTER)
     first.until("The first answer.")
 
@@ -566,7 +566,7 @@ def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
     """At most 10,000 bytes a second, as over a poor connection."""
     words = "".join(f"word{n} " for n in range(600))
     at = open_terminal({"text": words, "pause": 0.002})
-    ready(at)
+    wait_until_ready(at)
     at.type("talk" + ENTER)
     began = time.monotonic()
     before = len(at.raw)

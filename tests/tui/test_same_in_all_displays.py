@@ -58,7 +58,7 @@ def marks_in(text: str) -> list[str]:
     return list(dict.fromkeys(_MARK.findall(text)))
 
 
-def by_line(story: Story) -> str:
+def print_by_line(story: Story) -> str:
     out = io.StringIO()
     showing = TranscriptPrinter(Printer(out, TerminalCapabilities()), lambda: 0.0)
     for frame in story.frames:
@@ -75,6 +75,6 @@ def test_all_displays_show_the_same_blocks_in_the_same_order(
     model = model_of(story, width=120, height=800)
 
     full = marks_in(plain_text(view(model).rows))
-    assert full == marks_in(by_line(story))
+    assert full == marks_in(print_by_line(story))
     assert full == marks_in(transcript(model.screen))
     assert len(full) == sum(2 + 2 * len(steps) for steps in turns)

@@ -78,7 +78,7 @@ from tests.tui.sessions import ENDS, WORDS, Story, model_of, stories
 QUESTION = Asked(7, (line("Edit a.py?"),), line("y once · n no"), keys="yn", at=100.0)
 
 
-def after(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
+def update_all(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
     done = list[Command]()
     for message in messages:
         model, commands = update(model, message)
@@ -86,7 +86,7 @@ def after(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
     return model, done
 
 
-def idle() -> Model:
+def idle_model() -> Model:
     story = Story()
     story.turn("Go.").tell(
         *story.answer_events("Here is `x`:\n\n```\ncode\n```"), TurnEnded("answered")
@@ -94,7 +94,7 @@ def idle() -> Model:
     return model_of(story)
 
 
-def working() -> Model:
+def busy_model() -> Model:
     return model_of(Story().turn("Go."))
 
 
@@ -103,36 +103,39 @@ def text(model: Model) -> str:
 
 
 def test_enter_sends_the_input_and_keeps_it_in_the_history() -> None:
-    model, done = after(idle(), Typed("hello"), Key("enter"))
+    model, done = update_all(idle_model(), Typed("hello"), Key("enter"))
 
     assert done == [Remember("hello"), Submit("hello", "now")]
     assert model.composer.field.text == ""
-    assert after(model, Key("up"))[0].composer.field.text == "hello"
+    assert update_all(model, Key("up"))[0].composer.field.text == "hello"
 
 
 def test_alt_enter_is_a_new_line_at_the_prompt_and_queues_the_message_during_a_turn() -> (
     None
 ):
-    assert after(idle(), Typed("a"), Key("alt+enter"))[0].composer.field.text == "a\n"
-    assert after(working(), Typed("a"), Key("alt+enter"))[1] == [
+    assert (
+        update_all(idle_model(), Typed("a"), Key("alt+enter"))[0].composer.field.text
+        == "a\n"
+    )
+    assert update_all(busy_model(), Typed("a"), Key("alt+enter"))[1] == [
         Remember("a"), Submit("a", "next"),
     ]  # fmt: skip
 
 
 def test_ctrl_enter_queues_the_message_and_shift_enter_is_a_new_line() -> None:
-    for model in (idle(), working()):
-        assert after(model, Typed("a"), Key("ctrl+enter"))[1] == [
+    for model in (idle_model(), busy_model()):
+        assert update_all(model, Typed("a"), Key("ctrl+enter"))[1] == [
             Remember("a"), Submit("a", "next"),
         ]  # fmt: skip
-        typed, done = after(model, Typed("a"), Key("shift+enter"), Typed("b"))
+        typed, done = update_all(model, Typed("a"), Key("shift+enter"), Typed("b"))
         assert (typed.composer.field.text, done) == ("a\nb", [])
 
 
 def test_shift_enter_is_a_new_line_in_a_text_question_that_accepts_several_lines() -> None:
     result = Asked(7, (), line("say › "), many=True)
 
-    model, done = after(
-        idle(), result, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
+    model, done = update_all(
+        idle_model(), result, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
     )
 
     assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
@@ -146,30 +149,32 @@ def test_up_key_with_empty_input_edits_the_newest_queued_message() -> None:
     model = replace(model_of(story), composer=Composer(history=("earlier",)))
     newest = model.screen.view.message_queue[-1].seq
 
-    assert after(model, Key("up"))[1] == [EditQueued(newest, "/sell it")]
-    assert after(model, Typed("x"), Key("up"))[1] == []
-    assert after(working(), Key("up"))[1] == []
+    assert update_all(model, Key("up"))[1] == [EditQueued(newest, "/sell it")]
+    assert update_all(model, Typed("x"), Key("up"))[1] == []
+    assert update_all(busy_model(), Key("up"))[1] == []
     assert "after this turn: sell it · ↑ edits it" in text(
         model_of(Story().turn("Go.").tell(Said("sell it", when="next")))
     )
 
 
 def test_a_withdrawn_message_is_inserted_before_the_text_typed_since() -> None:
-    assert after(working(), Unqueued("sell it"))[0].composer.field.text == "sell it"
-    assert after(working(), Typed("and"), Unqueued("sell it"))[0].composer.field.text == (
-        "sell it\nand"
-    )
+    assert update_all(busy_model(), Unqueued("sell it"))[0].composer.field.text == "sell it"
+    assert update_all(busy_model(), Typed("and"), Unqueued("sell it"))[
+        0
+    ].composer.field.text == ("sell it\nand")
 
 
 def test_esc_stops_the_turn_and_pressed_twice_when_idle_opens_rewind() -> None:
-    assert after(working(), Key("esc"))[1] == [Send(Interrupt())]
-    assert after(idle(), Key("esc", 50.0), Key("esc", 50.5))[1] == [RunCommand("/rewind")]
-    assert after(idle(), Key("esc", 50.0), Key("esc", 55.0))[1] == []
+    assert update_all(busy_model(), Key("esc"))[1] == [Send(Interrupt())]
+    assert update_all(idle_model(), Key("esc", 50.0), Key("esc", 50.5))[1] == [
+        RunCommand("/rewind")
+    ]
+    assert update_all(idle_model(), Key("esc", 50.0), Key("esc", 55.0))[1] == []
 
 
 @pytest.mark.parametrize("key", ["esc", "ctrl+c"])
 def test_a_stop_keeps_the_draft(key: str) -> None:
-    stopped, commands = after(working(), Typed("draft"), Key(key, 50.0))
+    stopped, commands = update_all(busy_model(), Typed("draft"), Key(key, 50.0))
 
     assert commands == [Send(Interrupt())]
     assert stopped.composer.field.text == "draft"
@@ -184,14 +189,14 @@ def test_a_stop_before_the_answer_restores_the_message_to_an_empty_input(
     answer: list[str], typed: str, draft: str
 ) -> None:
     story = Story()
-    model, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    model, _ = update_all(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
     story.turn("go")
     for words in answer:
         story.tell(*story.answer_events(words))
     story.tell(Stopped("interrupted"), TurnEnded("interrupted"))
     working = replace(model, composer=insert(model.composer, typed))
 
-    stopped, _ = after(working, *(News((frame,)) for frame in story.frames[1:]))
+    stopped, _ = update_all(working, *(News((frame,)) for frame in story.frames[1:]))
 
     assert stopped.composer.field.text == draft
 
@@ -201,28 +206,28 @@ def test_a_stop_key_pressed_before_the_turn_begins_interrupts_it_at_its_start(
     key: str,
 ) -> None:
     story = Story()
-    result, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
-    pressed, commands = after(result, Key(key, 50.1))
+    result, _ = update_all(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    pressed, commands = update_all(result, Key(key, 50.1))
     assert commands == []
 
-    model, commands = after(pressed, News(tuple(story.turn("go").frames[1:])))
+    model, commands = update_all(pressed, News(tuple(story.turn("go").frames[1:])))
     assert commands == [Send(Interrupt())]
     assert not model.stops_next
 
 
 def test_ctrl_c_stops_the_turn_or_clears_the_input_and_pressed_twice_leaves() -> None:
-    emptied, done = after(idle(), Typed("draft"), Key("ctrl+c", 50.0))
+    emptied, done = update_all(idle_model(), Typed("draft"), Key("ctrl+c", 50.0))
 
     assert (emptied.composer.field.text, done) == ("", [])
-    assert after(emptied, Key("up"))[0].composer.field.text == "draft"
-    assert after(idle(), Key("ctrl+c", 50.0), Key("ctrl+c", 51.0))[1] == [Quit()]
-    assert after(idle(), Key("ctrl+c", 50.0), Key("ctrl+c", 59.0))[1] == []
-    assert after(working(), Key("ctrl+c", 50.0))[1] == [Send(Interrupt())]
+    assert update_all(emptied, Key("up"))[0].composer.field.text == "draft"
+    assert update_all(idle_model(), Key("ctrl+c", 50.0), Key("ctrl+c", 51.0))[1] == [Quit()]
+    assert update_all(idle_model(), Key("ctrl+c", 50.0), Key("ctrl+c", 59.0))[1] == []
+    assert update_all(busy_model(), Key("ctrl+c", 50.0))[1] == [Send(Interrupt())]
 
 
 def test_ctrl_d_leaves_only_where_nothing_is_typed() -> None:
-    assert after(idle(), Key("ctrl+d"))[1] == [Quit()]
-    assert after(idle(), Typed("x"), Key("ctrl+d"))[1] == []
+    assert update_all(idle_model(), Key("ctrl+d"))[1] == [Quit()]
+    assert update_all(idle_model(), Typed("x"), Key("ctrl+d"))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -235,45 +240,45 @@ def test_ctrl_d_leaves_only_where_nothing_is_typed() -> None:
     ],
 )
 def test_each_runtime_key_produces_its_command(key: str, wanted: Command) -> None:
-    assert after(idle(), Key(key))[1] == [wanted]
+    assert update_all(idle_model(), Key(key))[1] == [wanted]
 
 
 def test_a_question_receives_the_keys_and_restores_the_draft_after_its_answer() -> None:
-    result, _ = after(idle(), Typed("draft"), replace(QUESTION, at=900.0))
+    result, _ = update_all(idle_model(), Typed("draft"), replace(QUESTION, at=900.0))
 
-    model, done = after(result, Typed("y", 905.0))
+    model, done = update_all(result, Typed("y", 905.0))
 
     assert "Edit a.py?" in text(result)
     assert done == [Answer(7, "y")]
     assert (model.overlay, model.composer.field.text) == (None, "draft")
-    assert after(result, Key("esc"))[1] == [Answer(7, key="esc")]
-    assert after(result, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
+    assert update_all(result, Key("esc"))[1] == [Answer(7, key="esc")]
+    assert update_all(result, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
 
 
 def test_typing_begun_before_a_question_appeared_does_not_answer_it() -> None:
-    typing, _ = after(working(), Typed("ma", 99.8), QUESTION)
+    typing, _ = update_all(busy_model(), Typed("ma", 99.8), QUESTION)
 
-    early, done = after(typing, Typed("y", 100.1), Typed("y", 100.7))
+    early, done = update_all(typing, Typed("y", 100.1), Typed("y", 100.7))
 
     assert done == []
     assert "That key came while you were typing" in text(early)
-    assert after(early, Typed("y", 101.5))[1] == [Answer(7, "y")]
+    assert update_all(early, Typed("y", 101.5))[1] == [Answer(7, "y")]
 
 
 def test_questions_are_shown_one_by_one_and_withdrawn_ones_disappear() -> None:
-    both, _ = after(idle(), QUESTION, replace(QUESTION, number=8))
+    both, _ = update_all(idle_model(), QUESTION, replace(QUESTION, number=8))
 
     assert isinstance(both.overlay, Dialog)
-    second, _ = after(both, Withdrawn(7))
+    second, _ = update_all(both, Withdrawn(7))
     assert isinstance(second.overlay, Dialog)
     assert second.overlay.asked.number == 8
-    assert after(both, Withdrawn(8), Withdrawn(7))[0].overlay is None
+    assert update_all(both, Withdrawn(8), Withdrawn(7))[0].overlay is None
 
 
 def test_a_question_for_text_is_answered_with_enter() -> None:
-    model, _ = after(idle(), Asked(3, (), line("why not? "), text="be"))
+    model, _ = update_all(idle_model(), Asked(3, (), line("why not? "), text="be"))
 
-    _, done = after(model, Typed("cause"), Key("enter"))
+    _, done = update_all(model, Typed("cause"), Key("enter"))
 
     assert done == [Answer(3, "because")]
 
@@ -282,46 +287,49 @@ def test_a_list_is_filtered_by_typing_and_an_item_is_chosen() -> None:
     items = tuple(
         PickerItem(n, lambda room, n=n: line(n), n) for n in ("/help", "/cost", "@a.py ")
     )
-    model, _ = after(idle(), PaletteLoaded(Picker("Find", items)))
+    model, _ = update_all(idle_model(), PaletteLoaded(Picker("Find", items)))
 
-    assert after(model, Typed("cost"), Key("enter"))[1] == [RunCommand("/cost")]
-    assert after(model, Key("esc"))[0].overlay is None
-    inserted, done = after(model, Typed("a.py"), Key("enter"))
+    assert update_all(model, Typed("cost"), Key("enter"))[1] == [RunCommand("/cost")]
+    assert update_all(model, Key("esc"))[0].overlay is None
+    inserted, done = update_all(model, Typed("a.py"), Key("enter"))
     assert (inserted.composer.field.text, done) == ("@a.py ", [])
-    waited, _ = after(idle(), AskedToPick(4, Picker("Which?", items)))
-    assert after(waited, Key("down"), Key("enter"))[1] == [
+    waited, _ = update_all(idle_model(), AskedToPick(4, Picker("Which?", items)))
+    assert update_all(waited, Key("down"), Key("enter"))[1] == [
         Selected(4, "/cost"),
         Picked(4, "/cost"),
     ]
-    assert after(waited, Key("esc"))[1] == [Picked(4, "")]
+    assert update_all(waited, Key("esc"))[1] == [Picked(4, "")]
 
 
 def test_a_list_opened_by_a_command_requests_matches_for_the_typed_text() -> None:
     items = tuple(PickerItem(n, lambda room, n=n: line(n), n) for n in ("one", "two"))
-    waited, _ = after(idle(), AskedToPick(4, Picker("Which?", items)))
+    waited, _ = update_all(idle_model(), AskedToPick(4, Picker("Which?", items)))
 
-    typed, done = after(waited, Typed("zw"))
+    typed, done = update_all(waited, Typed("zw"))
 
     assert done == [FindMatches(4, "zw")]
-    model, _ = after(typed, Matched(4, "zw", frozenset({"two"})))
-    assert after(model, Key("enter"))[1] == [Picked(4, "two")]
+    model, _ = update_all(typed, Matched(4, "zw", frozenset({"two"})))
+    assert update_all(model, Key("enter"))[1] == [Picked(4, "two")]
     for late in (Matched(4, "z", frozenset({"two"})), Matched(5, "zw", frozenset({"two"}))):
-        assert after(typed, late, Key("enter"))[1] == []
+        assert update_all(typed, late, Key("enter"))[1] == []
 
 
 def test_completions_are_requested_only_where_text_can_be_completed() -> None:
-    assert after(idle(), Typed("/he"))[1] == [Complete("/he")]
-    assert after(idle(), Typed("see @a"))[1] == [Complete("see @a")]
-    assert after(idle(), Typed("@ab"), Key("left"))[1] == [Complete("@ab"), Complete("@a")]
-    assert after(idle(), Typed("words"))[1] == []
+    assert update_all(idle_model(), Typed("/he"))[1] == [Complete("/he")]
+    assert update_all(idle_model(), Typed("see @a"))[1] == [Complete("see @a")]
+    assert update_all(idle_model(), Typed("@ab"), Key("left"))[1] == [
+        Complete("@ab"),
+        Complete("@a"),
+    ]
+    assert update_all(idle_model(), Typed("words"))[1] == []
 
 
 def test_blocks_are_selected_opened_and_copied() -> None:
-    selected, _ = after(idle(), Key("ctrl+up"))
+    selected, _ = update_all(idle_model(), Key("ctrl+up"))
 
-    assert after(selected, Typed("c"))[1] == [Copy("code")]
-    assert after(selected, Typed("y"))[1] == [Copy("Here is `x`:\n\n```\ncode\n```")]
-    assert after(selected, Key("esc"))[0].focus == "input"
+    assert update_all(selected, Typed("c"))[1] == [Copy("code")]
+    assert update_all(selected, Typed("y"))[1] == [Copy("Here is `x`:\n\n```\ncode\n```")]
+    assert update_all(selected, Key("esc"))[0].focus == "input"
 
 
 def test_a_click_opens_a_folded_call_and_the_wheel_scrolls() -> None:
@@ -331,22 +339,22 @@ def test_a_click_opens_a_folded_call_and_the_wheel_scrolls() -> None:
     )
     model = model_of(story, 80, 20)
 
-    up, _ = after(model, Mouse("wheel_up", 0, 0))
-    result, _ = after(model, Mouse("press", 4, 2))
+    up, _ = update_all(model, Mouse("wheel_up", 0, 0))
+    result, _ = update_all(model, Mouse("press", 4, 2))
 
     assert up.anchor is not None
     assert len(result.transcript.flipped) == 1
-    assert after(up, Key("ctrl+end"))[0].anchor is None
+    assert update_all(up, Key("ctrl+end"))[0].anchor is None
 
 
 def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c9", "explore", "look"))
-    panel, _ = after(model_of(story), Key("f3"), Key("tab"))
+    panel, _ = update_all(model_of(story), Key("f3"), Key("tab"))
 
-    assert after(panel, Key("enter"))[1] == [Watch("child-1")]
-    assert after(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
-    assert after(panel, Key("esc"))[0].panel == ""
+    assert update_all(panel, Key("enter"))[1] == [Watch("child-1")]
+    assert update_all(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
+    assert update_all(panel, Key("esc"))[0].panel == ""
 
 
 def test_a_subagent_is_watched_and_stopped_while_its_question_is_open() -> None:
@@ -356,20 +364,20 @@ def test_a_subagent_is_watched_and_stopped_while_its_question_is_open() -> None:
         ChildBorn("child-1", "c9", "explore", "look"),
         ChildAsked("child-1/c1", "child-1", "explore", call),
     )
-    panel, _ = after(model_of(story, height=30), QUESTION, Key("f3"), Key("tab"))
-    watched, done = after(
+    panel, _ = update_all(model_of(story, height=30), QUESTION, Key("f3"), Key("tab"))
+    watched, done = update_all(
         panel, Key("enter"), TranscriptLoaded("child-1", "child-1 (explore)", ())
     )
 
     assert "asks: bash ls" in text(panel)
-    assert after(panel, Typed("y", 900.0))[1] == []
-    assert after(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
+    assert update_all(panel, Typed("y", 900.0))[1] == []
+    assert update_all(panel, Typed("x"))[1] == [Send(StopChild("child-1"))]
     assert done == [Watch("child-1")]
     assert "child-1 (explore) Esc closes" in text(watched)
-    assert after(watched, Typed("y", 900.0))[1] == [Answer(7, "y")]
-    closed, left = after(watched, Key("esc"))
+    assert update_all(watched, Typed("y", 900.0))[1] == [Answer(7, "y")]
+    closed, left = update_all(watched, Key("esc"))
     assert (closed.watching, left) == (None, [Watch("")])
-    assert after(closed, Key("esc"))[1] == [Answer(7, key="esc")]
+    assert update_all(closed, Key("esc"))[1] == [Answer(7, key="esc")]
 
 
 @pytest.mark.parametrize("rows", [8, 12, 20, 40])
@@ -377,11 +385,11 @@ def test_a_panel_beside_a_long_question_opens_only_on_a_high_enough_screen(
     rows: int,
 ) -> None:
     body = tuple(line(f"row {n}") for n in range(60))
-    model, _ = after(
+    model, _ = update_all(
         model_of(Story().turn("Go."), height=rows), replace(QUESTION, body=body)
     )
 
-    panel, _ = after(model, Key("f5"), Key("tab"))
+    panel, _ = update_all(model, Key("f5"), Key("tab"))
 
     assert ("Context and cost" in text(panel)) == (panel.focus == "panel")
     assert panel.focus == ("panel" if rows >= 20 else "input")
@@ -389,27 +397,27 @@ def test_a_panel_beside_a_long_question_opens_only_on_a_high_enough_screen(
 
 def test_ctrl_z_and_ctrl_l_work_while_a_dialog_is_open() -> None:
     for overlay in (QUESTION, PaletteLoaded(Picker("Find", ())), Key("ctrl+s")):
-        model, _ = after(idle(), overlay)
+        model, _ = update_all(idle_model(), overlay)
 
-        assert after(model, Key("ctrl+z"))[1] == [Suspend()]
-        assert after(model, Key("ctrl+l"))[1] == [Repaint()]
+        assert update_all(model, Key("ctrl+z"))[1] == [Suspend()]
+        assert update_all(model, Key("ctrl+l"))[1] == [Repaint()]
 
 
 def test_closing_the_view_of_a_subagent_stops_watching_it() -> None:
     model = model_of(Story().turn("Go."))
-    result, _ = after(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
+    result, _ = update_all(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
 
-    left, commands = after(result, Key("esc"))
+    left, commands = update_all(result, Key("esc"))
 
     assert (left.watching, commands) == (None, [Watch("")])
 
 
 def test_the_task_board_is_followed_only_while_its_panel_is_open() -> None:
-    model = idle()
+    model = idle_model()
 
-    result, first = after(model, Key("f7"))
-    other, again = after(result, FactsChanged(Facts("other", "a/m")))
-    _, at_end = after(other, Key("f7"))
+    result, first = update_all(model, Key("f7"))
+    other, again = update_all(result, FactsChanged(Facts("other", "a/m")))
+    _, at_end = update_all(other, Key("f7"))
 
     assert (first, again, at_end) == ([Follow("tasks")], [Follow("tasks")], [Follow("")])
 
@@ -417,7 +425,7 @@ def test_the_task_board_is_followed_only_while_its_panel_is_open() -> None:
 def test_switching_sessions_clears_the_task_board_and_background_output() -> None:
     read = (BoardRead((BoardTask(1, "Mend it"),)), OutputsRead({"background-1": "up"}))
 
-    model, _ = after(idle(), *read, FactsChanged(Facts("other", "a/m")))
+    model, _ = update_all(idle_model(), *read, FactsChanged(Facts("other", "a/m")))
 
     assert (model.board, model.printed) == (None, {})
 
@@ -425,13 +433,13 @@ def test_switching_sessions_clears_the_task_board_and_background_output() -> Non
 def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
     story = Story().turn("Go.")
     story.tell(BackgroundStarted("background-1", "make serve", "c9"))
-    panel, _ = after(model_of(story), Key("f8"), Key("tab"))
+    panel, _ = update_all(model_of(story), Key("f8"), Key("tab"))
     loaded = OutputLoaded("background-1", "background-1: make serve", "one\ntwo\n")
 
-    model, _ = after(panel, loaded)
+    model, _ = update_all(panel, loaded)
 
-    assert after(panel, Key("enter"))[1] == [Watch("background-1")]
-    assert after(panel, Typed("x"))[1] == [Send(StopBackground("background-1"))]
+    assert update_all(panel, Key("enter"))[1] == [Watch("background-1")]
+    assert update_all(panel, Typed("x"))[1] == [Send(StopBackground("background-1"))]
     assert [row.strip() for row in text(model).split("\n")[:2]] == ["one", "two"]
     assert "background-1: make serve" in text(model)
 
@@ -439,26 +447,28 @@ def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
 def test_ctrl_b_moves_the_running_command_only_if_the_input_is_empty() -> None:
     story = Story().turn("Go.")
     working = model_of(story)
-    typing, _ = after(working, Typed("ab"))
-    moved, orders = after(typing, Key("ctrl+b"), Typed("x"))
+    typing, _ = update_all(working, Typed("ab"))
+    moved, orders = update_all(typing, Key("ctrl+b"), Typed("x"))
     story.tell(TurnEnded("answered"))
 
-    assert after(working, Key("ctrl+b"))[1] == [Send(MoveToBackground())]
-    assert after(model_of(story), Key("ctrl+b"))[1] == []
+    assert update_all(working, Key("ctrl+b"))[1] == [Send(MoveToBackground())]
+    assert update_all(model_of(story), Key("ctrl+b"))[1] == []
     assert (orders, moved.composer.field.text) == ([], "axb")
 
 
 def test_new_output_does_not_move_a_scrolled_view() -> None:
     lines = [f"line {n}" for n in range(60)]
     model = model_of(Story().turn("Go."), 80, 20)
-    first, _ = after(
+    first, _ = update_all(
         model, OutputLoaded("background-1", "b", "\n".join(lines)), Key("ctrl+home")
     )
 
-    more, _ = after(first, OutputLoaded("background-1", "b", "\n".join([*lines, "new"])))
+    more, _ = update_all(
+        first, OutputLoaded("background-1", "b", "\n".join([*lines, "new"]))
+    )
 
     assert text(more).startswith("line 0")
-    assert text(after(more, Key("ctrl+end"))[0]).count("new") == 1
+    assert text(update_all(more, Key("ctrl+end"))[0]).count("new") == 1
 
 
 def test_rows_of_nested_subagents_belong_to_the_selected_subagent() -> None:
@@ -467,50 +477,52 @@ def test_rows_of_nested_subagents_belong_to_the_selected_subagent() -> None:
     story.tell(ChildBorn("child-2", "c9", "explore", "read"))
     model = model_of(story)
     moved = ChildMoved("child-1/child-1", "explore", "deeper", 1, 10, None, "grep x")
-    model, _ = after(model, News((Frame(model.screen.view.seq, 1, moved),)))
+    model, _ = update_all(model, News((Frame(model.screen.view.seq, 1, moved),)))
 
-    second, _ = after(model, Key("f3"), Key("tab"), Key("down"))
+    second, _ = update_all(model, Key("f3"), Key("tab"), Key("down"))
 
-    assert after(second, Typed("x"))[1] == [Send(StopChild("child-2"))]
+    assert update_all(second, Typed("x"))[1] == [Send(StopChild("child-2"))]
 
 
 OTHER, SAME = FactsChanged(Facts("other", "b/m")), FactsChanged(Facts("s", "a/m"))
 
 
 def test_switching_to_another_session_clears_the_screen() -> None:
-    model, _ = after(idle(), OTHER)
+    model, _ = update_all(idle_model(), OTHER)
 
     assert len(model.transcript) == 0
     assert "b/m" in text(model)
 
 
 def test_a_draft_is_restored_when_its_session_is_opened_again() -> None:
-    there, _ = after(idle(), Typed("for s"), DraftLeft(), OTHER)
-    back, _ = after(there, Typed("for other"), DraftLeft(), SAME)
-    again, _ = after(back, DraftLeft(), OTHER)
+    there, _ = update_all(idle_model(), Typed("for s"), DraftLeft(), OTHER)
+    back, _ = update_all(there, Typed("for other"), DraftLeft(), SAME)
+    again, _ = update_all(back, DraftLeft(), OTHER)
 
     texts = [model.composer.field.text for model in (there, back, again)]
     assert texts == ["", "for s", "for other"]
 
 
 def test_text_typed_while_a_session_opens_goes_to_that_session() -> None:
-    model, _ = after(idle(), Typed("for s"), DraftLeft(), Typed("for other"), OTHER)
+    model, _ = update_all(
+        idle_model(), Typed("for s"), DraftLeft(), Typed("for other"), OTHER
+    )
 
     assert model.composer.field.text == "for other"
 
 
 def test_a_draft_is_restored_if_the_other_session_cannot_be_opened() -> None:
-    model, _ = after(
-        idle(), Typed("for s"), DraftLeft(), Typed("more"), DraftLeft(back=True)
+    model, _ = update_all(
+        idle_model(), Typed("for s"), DraftLeft(), Typed("more"), DraftLeft(back=True)
     )
 
     assert model.composer.field.text == "for s\nmore"
 
 
 def test_the_draft_is_stored_instead_of_a_history_entry_shown_in_the_input() -> None:
-    looking = after(idle(), Remembered(("older",)), Typed("mine"), Key("up"))[0]
-    there, _ = after(looking, DraftLeft(), OTHER)
-    back, _ = after(there, DraftLeft(), SAME)
+    looking = update_all(idle_model(), Remembered(("older",)), Typed("mine"), Key("up"))[0]
+    there, _ = update_all(looking, DraftLeft(), OTHER)
+    back, _ = update_all(there, DraftLeft(), SAME)
 
     assert looking.composer.field.text == "older"
     assert there.composer.field.text == ""
@@ -523,7 +535,7 @@ def test_search_scrolls_to_the_row_that_contains_the_text() -> None:
     story.turn("Go.", story.answer_events(f"first words\n\n{long}"))
     searching = (Key("ctrl+s"), Typed("first words"))
 
-    model, _ = after(model_of(story, height=14), *searching)
+    model, _ = update_all(model_of(story, height=14), *searching)
 
     assert "first words" in plain_text(view(model).rows[:8])
 
@@ -534,7 +546,7 @@ def test_search_expands_a_folded_call_whose_hidden_rows_contain_the_text() -> No
     end = Ended("", "done", output, (Output("seq", output, 0),))
     story.turn("Go.", story.call(end), story.answer_events("Done."))
 
-    model, _ = after(model_of(story), Key("ctrl+s"), Typed("row 20"))
+    model, _ = update_all(model_of(story), Key("ctrl+s"), Typed("row 20"))
 
     assert "row 20" in plain_text(view(model).rows[:16])
 
@@ -546,8 +558,8 @@ def test_search_scrolls_to_the_block_and_reports_when_nothing_is_found() -> None
         story.tell(*story.answer_events(f"answer {n}"), ModelAsked())
     model = model_of(story, 80, 12)
 
-    result, _ = after(model, Key("ctrl+s"), Typed("needle"))
-    missed, _ = after(result, Typed("zzz"))
+    result, _ = update_all(model, Key("ctrl+s"), Typed("needle"))
+    missed, _ = update_all(result, Typed("zzz"))
 
     assert "needle one" in text(result)
     assert "not found" in text(missed)
@@ -574,8 +586,8 @@ MESSAGES = some.one_of(
 @settings(max_examples=1000, deadline=None)
 @given(some.lists(MESSAGES, max_size=25))
 def test_the_same_messages_give_the_same_screen(messages: list[Message]) -> None:
-    first, done = after(idle(), *messages)
-    again, done_again = after(idle(), *messages)
+    first, done = update_all(idle_model(), *messages)
+    again, done_again = update_all(idle_model(), *messages)
 
     assert view(first) == view(again)
     assert done == done_again
@@ -609,7 +621,7 @@ MENU = Menu(
 
 def update_without_repaint(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
     """As `after`, without the commands that only paint the question again."""
-    model, done = after(model, *messages)
+    model, done = update_all(model, *messages)
     return model, [command for command in done if not isinstance(command, WakeAfter)]
 
 
@@ -627,7 +639,7 @@ PAUSES = some.floats(0.01, 5.0)
 def test_question_is_not_answered_by_typing_in_the_full_screen(
     sentence: str, pauses: list[float], comes: int, menu: Menu
 ) -> None:
-    model, done, at = working(), list[Command](), 50.0
+    model, done, at = busy_model(), list[Command](), 50.0
     for number, letter in enumerate(sentence, 1):
         at += pauses[number]
         model, commands = update_without_repaint(model, Typed(letter, at))
@@ -648,7 +660,7 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
 def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> None:
     result = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
     model = update_without_repaint(
-        working(), Typed("x", 99.0), Key("backspace", 99.5), result
+        busy_model(), Typed("x", 99.0), Key("backspace", 99.5), result
     )[0]
 
     assert "› 1 Y" not in text(model)
@@ -674,7 +686,7 @@ def test_a_key_meant_for_the_question_before_does_not_answer_the_next(
 ) -> None:
     before = Asked(6, (line("Rewind?"),), line("y/n "), keys="yn", at=90.0)
     waits = Asked(7, (line("May it?"),), (), at=91.0, menu=MENU)
-    model = update_without_repaint(working(), before, waits, end)[0]
+    model = update_without_repaint(busy_model(), before, waits, end)[0]
 
     assert "May it?" in text(model)
     assert "› 1 Y" not in text(model)
@@ -685,11 +697,11 @@ def test_a_key_meant_for_the_question_before_does_not_answer_the_next(
 
 def test_question_is_shown_after_an_open_list_is_closed() -> None:
     model, _ = update_without_repaint(
-        working(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),
+        busy_model(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),
         Asked(7, (line("May it?"),), (), at=100.1, menu=MENU),
     )  # fmt: skip
 
     assert "a question waits" in text(model)
-    left, done = after(model, Key("esc", 105.0))
+    left, done = update_all(model, Key("esc", 105.0))
     assert "May it?" in text(left)
     assert done == [WakeAfter(0.7)]

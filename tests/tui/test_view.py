@@ -40,14 +40,14 @@ from tests.tui.sessions import PLAN, WORDS, Story, model_of, stories
 LONG = line("a long row of a question " * 12)
 
 
-def fits(frame: Frame, width: int, height: int) -> None:
+def check_fits(frame: Frame, width: int, height: int) -> None:
     assert len(frame.rows) == height
     assert [row for row in frame.rows if cells(plain_text([row])) > width] == []
     if frame.cursor is not None:
         assert 0 <= frame.cursor[0] < height
 
 
-def after(model: Model, *messages: object) -> Model:
+def update_all(model: Model, *messages: object) -> Model:
     for message in messages:
         model, _ = update(model, message)  # type: ignore[arg-type]
     return model
@@ -72,20 +72,20 @@ def test_every_frame_fits_its_screen(
     item = PickerItem("x", lambda room: line("x" * room), "x")
     states = [
         model,
-        after(model, Typed(words)),
+        update_all(model, Typed(words)),
         replace(model, panel=panel),
         replace(model, panel=panel, focus="panel"),
-        after(model, Typed("/"), Offered("/", (CompletionItem("/help", 1, words),) * 20)),
-        after(model, Asked(1, (LONG,) * 40, LONG, keys="yn")),
-        after(model, Asked(1, (LONG,), line("why? "), text=words)),
-        after(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Stepper("effort", ("a", "b"))))),
-        after(model, Key("ctrl+s"), Typed(words)),
-        after(model, Key("ctrl+up")),
-        after(model, Key("ctrl+o"), Key("pageup")),
+        update_all(model, Typed("/"), Offered("/", (CompletionItem("/help", 1, words),) * 20)),
+        update_all(model, Asked(1, (LONG,) * 40, LONG, keys="yn")),
+        update_all(model, Asked(1, (LONG,), line("why? "), text=words)),
+        update_all(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Stepper("effort", ("a", "b"))))),
+        update_all(model, Key("ctrl+s"), Typed(words)),
+        update_all(model, Key("ctrl+up")),
+        update_all(model, Key("ctrl+o"), Key("pageup")),
     ]  # fmt: skip
 
     for state in states:
-        fits(view(state), width, height)
+        check_fits(view(state), width, height)
 
 
 @pytest.mark.parametrize("width", range(20, 301, 7))
@@ -95,7 +95,7 @@ def test_wide_characters_plans_and_tables_never_exceed_the_screen_width(width: i
     story.tell(*story.call(PLAN, "exit_plan_mode", "{}"))
     story.tell(*story.answer_events("| a | b |\n|---|---|\n| 1 | " + "long " * 30 + " |"))
 
-    fits(view(model_of(story, width, 30)), width, 30)
+    check_fits(view(model_of(story, width, 30)), width, 30)
 
 
 def panel_rows(model: Model) -> list[str]:
@@ -112,10 +112,10 @@ def test_the_task_board_lists_open_tasks_first_with_their_owners() -> None:
         BoardTask(2, "Mend it", "All of it.", status="in_progress", owner="s/child-1"),
         BoardTask(3, "Try it", blocked_by=(2,), waits_for=(2,)),
     )
-    model = after(model_of(story, 150, 20), Key("f7"), BoardRead(tasks))
+    model = update_all(model_of(story, 150, 20), Key("f7"), BoardRead(tasks))
     model = replace(model, screen=with_id(model, "s"))
 
-    rows = panel_rows(after(model, Key("tab")))
+    rows = panel_rows(update_all(model, Key("tab")))
 
     assert panel_rows(model) == [
         "[>] #2  Mend it  (ada)", "[ ] #3  Try it  (waits for #2)", "[x] #1  Read it",
@@ -130,9 +130,9 @@ def with_id(model: Model, id_: str) -> Screen:
 
 
 def test_a_task_board_that_cannot_be_read_shows_the_reason() -> None:
-    model = after(model_of(Story(), 150, 20), Key("f7"))
+    model = update_all(model_of(Story(), 150, 20), Key("f7"))
 
-    rows = panel_rows(after(model, BoardRead(problem="tasks.jsonl is damaged")))
+    rows = panel_rows(update_all(model, BoardRead(problem="tasks.jsonl is damaged")))
 
     assert panel_rows(model)[0] == "The board is being read."
     assert rows[0] == "tasks.jsonl is damaged"
@@ -144,9 +144,9 @@ def test_a_background_command_is_shown_with_its_state_time_and_last_line() -> No
         BackgroundStarted("background-1", "make test"), BackgroundStarted("background-2", "serve"),
         BackgroundEnded("background-1", "failed", 2, text="one\ntwo failed\n\n"),
     )  # fmt: skip
-    model = after(model_of(story, 150, 20), Key("f8"))
+    model = update_all(model_of(story, 150, 20), Key("f8"))
 
-    rows = panel_rows(after(model, OutputsRead({"background-2": "listens"}, 1_000.0)))
+    rows = panel_rows(update_all(model, OutputsRead({"background-2": "listens"}, 1_000.0)))
 
     assert rows == [
         "background-2 runs · 15 min 30 s", "serve", "listens",
@@ -162,7 +162,7 @@ def test_a_teammate_is_shown_with_its_name_and_whether_it_works() -> None:
         )
     story.tell(TeammateIdled("child-2"))
 
-    rows = panel_rows(after(model_of(story, 150, 20), Key("f3")))
+    rows = panel_rows(update_all(model_of(story, 150, 20), Key("f3")))
 
     assert [row.split(" · ")[0] for row in rows[:2]] == [
         "ada (child-1, main) works", "bob (child-2, main) idle",
@@ -188,14 +188,14 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
     story.turn("Go.").tell(*story.answer_events("Yes."))
     plain = model_of(story, width, 20)
 
-    model = after(plain, Key("f3"))
+    model = update_all(plain, Key("f3"))
 
     assert divide_screen(model).room == divide_screen(plain).room
     assert divide_screen(model).height == divide_screen(plain).height
     assert "── No subagents yet. ─" in text(model)
-    assert after(model, Key("tab")).focus == "input"
-    assert after(plain, Key("f2")).panel == "tasks"
-    assert after(plain, Key("f2"), BoardRead(), Key("f2")).panel == "cost"
+    assert update_all(model, Key("tab")).focus == "input"
+    assert update_all(plain, Key("f2")).panel == "tasks"
+    assert update_all(plain, Key("f2"), BoardRead(), Key("f2")).panel == "cost"
 
 
 def test_all_rows_of_a_selected_block_are_marked() -> None:
@@ -205,7 +205,9 @@ def test_all_rows_of_a_selected_block_are_marked() -> None:
     )
     plain = model_of(story, 30, 20)
 
-    rows = [plain_text([row]).rstrip() for row in view(after(plain, Key("ctrl+up"))).rows]
+    rows = [
+        plain_text([row]).rstrip() for row in view(update_all(plain, Key("ctrl+up"))).rows
+    ]
 
     assert [row for row in rows if row.startswith("▌")] == [
         "▌A fine answer that is wider", "▌than the screen is.",
@@ -214,12 +216,12 @@ def test_all_rows_of_a_selected_block_are_marked() -> None:
 
 def test_the_list_of_keys_covers_the_transcript_and_closes_with_the_same_key() -> None:
     plain = model_of(Story().turn("Go."), 80, 20)
-    model = after(plain, Typed("?"))
+    model = update_all(plain, Typed("?"))
 
     assert "send; while it works" in text(model)
     for message in (Typed("?"), Key("esc")):
-        assert after(model, message) == plain
-    typing = after(model, Typed("h"))
+        assert update_all(model, message) == plain
+    typing = update_all(model, Typed("h"))
     assert (typing.watching, typing.composer.field.text) == (None, "h")
 
 
@@ -236,9 +238,11 @@ def test_link_addresses_are_shown_where_the_terminal_does_not_open_links() -> No
 
 def test_the_hint_of_a_stopped_turn_is_removed_when_the_turn_ends() -> None:
     story = Story().turn("Go.")
-    stopping = after(model_of(story), Key("esc"))
+    stopping = update_all(model_of(story), Key("esc"))
 
-    ended = after(stopping, News(tuple(story.tell(TurnEnded("interrupted")).frames[-1:])))
+    ended = update_all(
+        stopping, News(tuple(story.tell(TurnEnded("interrupted")).frames[-1:]))
+    )
 
     assert stopping.hint
     assert ended.hint == ""
@@ -256,11 +260,11 @@ def test_the_status_line_says_model_branch_context_and_cost() -> None:
 
 def test_a_question_replaces_the_input_and_can_be_scrolled_to_its_end() -> None:
     body = tuple(line(f"row {n}") for n in range(60))
-    model = after(model_of(Story(), 60, 20), Asked(1, body, line("y once"), keys="yn"))
+    model = update_all(model_of(Story(), 60, 20), Asked(1, body, line("y once"), keys="yn"))
 
     assert "row 0" in text(model)
     assert "row 59" not in text(model)
-    assert "row 59" in text(after(model, *[Key("pagedown")] * 9))
+    assert "row 59" in text(update_all(model, *[Key("pagedown")] * 9))
     assert view(model).cursor is None
 
 
@@ -275,9 +279,9 @@ def test_a_word_wider_than_the_screen_is_shown_whole_in_every_part_of_a_question
     labels = (word, f"no {word}") if part == "choices" else ("yes", "no")
     menu = Menu(tuple(Choice(str(n), label) for n, label in enumerate(labels)), "later")
     asked = Asked(1, body, prompt, menu=None if part == "prompt" else menu)
-    model = after(model_of(Story(), width, 24), asked)
+    model = update_all(model_of(Story(), width, 24), asked)
 
-    pages = [after(model, *[Key("pagedown")] * count) for count in range(5)]
+    pages = [update_all(model, *[Key("pagedown")] * count) for count in range(5)]
     shown = "".join(text(page) for page in pages)
 
     assert [letter for letter in word if letter not in shown] == []
@@ -287,7 +291,7 @@ def test_a_word_wider_than_the_screen_is_shown_whole_in_every_part_of_a_question
 def test_long_choices_leave_the_question_on_the_screen() -> None:
     choices = tuple(Choice(str(n), "x" * 300) for n in range(9))
     body = tuple(line(f"row {n}") for n in range(30))
-    model = after(
+    model = update_all(
         model_of(Story(), 40, 24), Asked(1, body, (), menu=Menu(choices, "no answer"))
     )
 
@@ -310,7 +314,7 @@ def test_queued_messages_are_shown_above_the_input() -> None:
 def test_matches_of_a_search_are_marked() -> None:
     story = Story()
     story.turn("Go.").tell(*story.answer_events("find the needle here"))
-    model = after(model_of(story, 60, 12), Key("ctrl+s"), Typed("needle"))
+    model = update_all(model_of(story, 60, 12), Key("ctrl+s"), Typed("needle"))
 
     pieces = [piece for row in view(model).rows for piece in row]
 
@@ -319,7 +323,7 @@ def test_matches_of_a_search_are_marked() -> None:
 
 def test_a_block_of_blank_rows_can_be_selected() -> None:
     printeds = RowsPrinted((line("above"),)), RowsPrinted(((), ()), begins=True)
-    model = after(replace(Model(), height=12), *printeds, Key("ctrl+up"))
+    model = update_all(replace(Model(), height=12), *printeds, Key("ctrl+up"))
 
     assert model.focus == "transcript"
     assert "▌" in text(model)

@@ -14,7 +14,7 @@ def matches(pattern: str, path: str, *, across: bool = False) -> bool:
     return bool(re.compile(regex(pattern, across=across), re.DOTALL).fullmatch(path))
 
 
-def by_the_book(pattern: str, path: str, *, across: bool) -> bool:
+def match_by_definition(pattern: str, path: str, *, across: bool) -> bool:
     """Letter by letter, with every choice that there is."""
 
     @cache
@@ -49,7 +49,7 @@ def by_the_book(pattern: str, path: str, *, across: bool) -> bool:
 def test_pattern_matches_like_an_exhaustive_search(
     pattern: str, path: str, across: bool
 ) -> None:
-    assert matches(pattern, path, across=across) is by_the_book(
+    assert matches(pattern, path, across=across) is match_by_definition(
         pattern, path, across=across
     )
 

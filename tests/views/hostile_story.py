@@ -50,7 +50,7 @@ def means(image: bytes | None = PNG) -> ExportOptions:
     )
 
 
-def hostile(text: str, below: int = 1) -> Node:
+def hostile_node(text: str, below: int = 1) -> Node:
     """A node whose every text is `text`, with a child that is the same."""
     events = _events(text)
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(events, start=1)]
@@ -59,8 +59,8 @@ def hostile(text: str, below: int = 1) -> Node:
     if not below:
         return node
     known = view.children.children
-    child = msgspec.structs.replace(hostile(text, below - 1), child=known[0])
-    lost = msgspec.structs.replace(hostile(text, 0), child=known[1])
+    child = msgspec.structs.replace(hostile_node(text, below - 1), child=known[0])
+    lost = msgspec.structs.replace(hostile_node(text, 0), child=known[1])
     return msgspec.structs.replace(node, children=(child, lost))
 
 

@@ -158,5 +158,5 @@ def family(path: Path) -> Path:
     return path
 
 
-def at_home(name: str = "20260101-000000-abcd") -> Path:
+def session_path(name: str = "20260101-000000-abcd") -> Path:
     return Path(os.environ["REFOLD_HOME"]) / "sessions" / name

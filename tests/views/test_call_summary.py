@@ -167,7 +167,7 @@ def make_diff(before: str, after: str, name: str = "a.py", kind: Any = "changed"
     return Diff(f"/w/{name}", kind, compare_texts(before, after).text)
 
 
-def about(name: str, *changes: Diff, **arguments: Any) -> list[str]:
+def describe_call(name: str, *changes: Diff, **arguments: Any) -> list[str]:
     approve = CallToApprove(call(name, **arguments), TOOLS[name], "", None, changes, "/w")
     return plain_text(permission_question(approve, 60)).split("\n")
 
@@ -176,7 +176,9 @@ def test_a_change_is_shown_with_the_line_numbers_of_the_file() -> None:
     before = "".join(f"{n}\n" for n in range(1, 21))
     after = before.replace("9\n", "nine\n", 1).replace("19\n", "", 1)
 
-    rows = about("edit_file", make_diff(before, after), path="a.py", old="9", new="nine")
+    rows = describe_call(
+        "edit_file", make_diff(before, after), path="a.py", old="9", new="nine"
+    )
 
     assert rows == [
         "? Edit a.py?",
@@ -190,14 +192,14 @@ def test_a_change_is_shown_with_the_line_numbers_of_the_file() -> None:
 def test_questions_distinguish_overwritten_created_and_deleted_files() -> None:
     data = {"path": "a.py", "content": "x\n"}
 
-    assert about("write_file", make_diff("1\n2\n", "x\n"), **data) == [
+    assert describe_call("write_file", make_diff("1\n2\n", "x\n"), **data) == [
         "? Overwrite a.py?", "  +1 -2 lines", "  1 -1", "  2 -2", "  1 +x",
     ]  # fmt: skip
-    assert about("write_file", make_diff("", "x\n", kind="created"), **data) == [
+    assert describe_call("write_file", make_diff("", "x\n", kind="created"), **data) == [
         "? Create a.py?", "  +1 -0 line", "  1 +x",
     ]  # fmt: skip
     both = (make_diff("1\n", "", "b", "deleted"), make_diff("", "x\n", "d/c", "created"))
-    assert about("apply_patch", *both, patch="*** Begin Patch") == [
+    assert describe_call("apply_patch", *both, patch="*** Begin Patch") == [
         "? Change 2 files?",
         "  deleted b +0 -1 line", "  1 -1", "  created d/c +1 -0 line", "  1 +x",
     ]  # fmt: skip
@@ -206,7 +208,7 @@ def test_questions_distinguish_overwritten_created_and_deleted_files() -> None:
 def test_hidden_characters_of_a_file_are_escaped_in_its_diff() -> None:
     (row,) = [
         row
-        for row in about(
+        for row in describe_call(
             "edit_file", make_diff("a\u202e\n", "b\n"), path="a.py", old="a", new="b"
         )
         if "-a" in row
@@ -218,7 +220,7 @@ def test_hidden_characters_of_a_file_are_escaped_in_its_diff() -> None:
 def test_question_shows_the_file_content_when_there_is_no_text_diff() -> None:
     whole = Diff("/w/a", "changed", "@@ the file was not text @@")
 
-    rows = about("write_file", whole, path="a", content="one\ntwo\n")
+    rows = describe_call("write_file", whole, path="a", content="one\ntwo\n")
 
     assert rows[0] == "? Overwrite a?"
     assert rows[-3:] == ["  a", "  +one", "  +two"]

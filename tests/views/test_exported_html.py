@@ -26,7 +26,7 @@ from refold.views.export.html import (
     style_sheet,
 )
 from refold.views.export.html_parts import create_highlighter
-from tests.views.hostile_story import hostile, means
+from tests.views.hostile_story import hostile_node, means
 from tests.views.page_parser import Seen, parse_page
 from tests.views.planted import answer, family, start_events
 
@@ -48,7 +48,7 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=5
 
 
 def check_page(text: str) -> Seen:
-    html = "".join(page(hostile(text), means()))
+    html = "".join(page(hostile_node(text), means()))
     result = parse_page(html)
 
     assert (result.foreign, result.open) == ([], [])
@@ -99,7 +99,7 @@ def test_all_texts_of_a_session_are_readable_in_the_page(tmp_path: Any) -> None:
 
 
 def test_the_content_security_policy_forbids_scripts_and_remote_sources() -> None:
-    html = "".join(page(hostile("x"), means()))
+    html = "".join(page(hostile_node("x"), means()))
 
     assert CONTENT_POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     assert f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">' in html
@@ -124,7 +124,7 @@ def test_the_content_security_policy_forbids_scripts_and_remote_sources() -> Non
 def test_only_image_data_becomes_an_image_element(
     content: bytes | None, shown: str
 ) -> None:
-    html = "".join(page(hostile("x", 0), means(content)))
+    html = "".join(page(hostile_node("x", 0), means(content)))
 
     assert shown in html
     assert parse_page(html).foreign == []
@@ -163,7 +163,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_ids_are_unique_and_every_internal_link_has_a_target() -> None:
-    html = "".join(page(hostile("x"), means()))
+    html = "".join(page(hostile_node("x"), means()))
     ids = re.findall(r' id="([^"]+)"', html)
 
     assert len(ids) == len(set(ids))

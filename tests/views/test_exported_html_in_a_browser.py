@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.views.export.html import page
-from tests.views.hostile_story import hostile, means
+from tests.views.hostile_story import hostile_node, means
 from tests.views.page_parser import parse_page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
+def listening_server() -> Iterator[tuple[str, list[str]]]:
     """The address of a server, and what it was asked for."""
     texts = list[str]()
 
@@ -56,9 +56,9 @@ def open_in_browser(file: Path, *flags: str) -> str:
 
 
 def test_a_hostile_session_runs_nothing_and_fetches_nothing(
-    tmp_path: Path, asked: tuple[str, list[str]]
+    tmp_path: Path, listening_server: tuple[str, list[str]]
 ) -> None:
-    address, requests = asked
+    address, requests = listening_server
     loads = f"document.title='ran';new Image().src='{address}/ran'"
     text = (
         f'</style><script>{loads}</script><img src="{address}/a.png" onerror="{loads}">'
@@ -66,7 +66,7 @@ def test_a_hostile_session_runs_nothing_and_fetches_nothing(
         f"<iframe src={address}/d></iframe><svg onload={loads}> @import url({address}/e);"
     )
     file = tmp_path / "page.html"
-    file.write_text("".join(page(hostile(text), means())), "utf-8")
+    file.write_text("".join(page(hostile_node(text), means())), "utf-8")
 
     dom = open_in_browser(file)
 
@@ -77,10 +77,10 @@ def test_a_hostile_session_runs_nothing_and_fetches_nothing(
 
 
 def test_a_page_without_the_policy_runs_scripts_and_requests_images(
-    tmp_path: Path, asked: tuple[str, list[str]]
+    tmp_path: Path, listening_server: tuple[str, list[str]]
 ) -> None:
     """What the test above would see, if one of them got through."""
-    address, requests = asked
+    address, requests = listening_server
     file = tmp_path / "page.html"
     file.write_text(
         f"<main><script>document.title='ran'</script><img src={address}/a.png>", "utf-8"

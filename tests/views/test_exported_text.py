@@ -16,7 +16,7 @@ from refold.journal.store.tree_reader import tree
 from refold.values.display import Diff, Output
 from refold.values.messages import Thinking
 from refold.views.export.text import markdown, plain_document
-from tests.views.hostile_story import hostile, means
+from tests.views.hostile_story import hostile_node, means
 from tests.views.planted import answer, family, start_events
 
 NASTY = [
@@ -127,6 +127,8 @@ def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
 def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
-    result = export_text(hostile(text)) + "".join(plain_document(hostile(text), means()))
+    result = export_text(hostile_node(text)) + "".join(
+        plain_document(hostile_node(text), means())
+    )
 
     assert not set(result) & set("\x00\x07\x1b\x9b\u202e")

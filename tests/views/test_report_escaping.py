@@ -12,7 +12,7 @@ from refold.views.settings_list import setting_lines as setting_lines
 hostile = st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "|`", "\x9b1m"])
 
 
-def harmless(text: str) -> bool:
+def is_harmless(text: str) -> bool:
     return not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", text
     )
@@ -29,7 +29,7 @@ def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
     result = list(setting_lines([setting], whole=True))
 
     assert len(result) == 2
-    assert all(harmless(text) and "\n" not in text for text in result)
+    assert all(is_harmless(text) and "\n" not in text for text in result)
 
 
 @given(hostile, hostile)
@@ -37,7 +37,7 @@ def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> Non
     texts = list(finding_lines([Finding("disk", "wrong", said, do)]))
 
     assert len(texts) == (2 if do else 1)
-    assert all(harmless(text) and "\n" not in text for text in texts)
+    assert all(is_harmless(text) and "\n" not in text for text in texts)
 
 
 def test_a_finding_is_wrapped_between_words_at_the_screen_width() -> None:

@@ -84,7 +84,7 @@ def answer(*parts: Part, usage: Usage | None = None) -> ModelAnswered:
     )
 
 
-def after(screen: Screen, *news: Event | Live) -> Screen:
+def apply_news(screen: Screen, *news: Event | Live) -> Screen:
     for item in news:
         seq = screen.view.seq
         if isinstance(
@@ -105,7 +105,7 @@ def after(screen: Screen, *news: Event | Live) -> Screen:
 
 
 def start_screen(*news: Event | Live) -> Screen:
-    return after(Screen(), *GO, *news)
+    return apply_news(Screen(), *GO, *news)
 
 
 def lines(blocks: tuple[Block, ...]) -> list[str]:
@@ -116,7 +116,7 @@ def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
     coming = start_screen(
         ThinkingCame("H"), ThinkingCame("m"), TextCame("I "), TextCame("look.")
     )
-    whole = after(coming, answer(Thinking("Hm"), Text("I look."), CALL))
+    whole = apply_news(coming, answer(Thinking("Hm"), Text("I look."), CALL))
 
     assert coming.coming == (
         StreamingBlock(kind="thought", text=Growing("Hm")),
@@ -132,9 +132,11 @@ def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
 
 def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
     result = start_screen(answer(CALL), Judged("c1", "ask", reason="no rule"))
-    screen = after(result, Answered("c1", True))
-    running = after(screen, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
-    done = after(running, Ended("c1", "done", "a\nb\n"))
+    screen = apply_news(result, Answered("c1", True))
+    running = apply_news(
+        screen, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n")
+    )
+    done = apply_news(running, Ended("c1", "done", "a\nb\n"))
 
     assert [s.open[0] for s in (result, screen, running)] == [
         CallBlock(seq=6, at=60.0, call=CALL, stage="asked", reason="no rule"),
@@ -183,7 +185,7 @@ def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
 def test_running_call_keeps_only_the_end_of_its_output() -> None:
     running = start_screen(answer(CALL), Started("c1"))
     for n in range(2_000):
-        running = after(running, Progress("c1", f"line {n}\n"))
+        running = apply_news(running, Progress("c1", f"line {n}\n"))
 
     (block,) = running.open
     assert isinstance(block, CallBlock)
@@ -219,7 +221,7 @@ def test_a_final_answer_from_a_tool_is_shown_after_its_call() -> None:
 
 def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
     waiting = start_screen(Said("And then?", when="next"), answer(Text("One.")))
-    later = after(
+    later = apply_news(
         waiting,
         TurnEnded("answered"),
         TurnStarted(6),
@@ -237,7 +239,9 @@ def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
 def test_stopping_a_streamed_response_keeps_the_text_received_so_far() -> None:
     stopped = start_screen(TextCame("One, two"), Stopped("enough"), TextCame(" thr"))
     partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
-    over = after(stopped, Said("Shorter."), partial, TurnEnded("interrupted", "enough"))
+    over = apply_news(
+        stopped, Said("Shorter."), partial, TurnEnded("interrupted", "enough")
+    )
 
     assert stopped.coming == ()
     assert [type(block).__name__ for block in over.blocks] == [
@@ -270,7 +274,7 @@ def test_text_parts_separated_by_signed_thinking_are_one_block() -> None:
 
 def test_subagent_reports_and_messages_between_turns_are_not_shown_as_queued() -> None:
     report = start_screen(Said("Found it.", sender="child-1", when="next"))
-    between = after(report, TurnEnded("answered"), Said("Then?", when="next"))
+    between = apply_news(report, TurnEnded("answered"), Said("Then?", when="next"))
 
     assert [b.words for b in between.blocks if isinstance(b, MessageBlock)] == [
         "Go.", "Found it.", "Then?",
@@ -304,10 +308,10 @@ def test_no_streamed_text_remains_after_a_response_ends(end: Event) -> None:
 
 def test_the_status_shows_the_reason_and_number_of_each_retry() -> None:
     once = start_screen(Waiting(2.0, "busy"))
-    twice = after(once, Waiting(2.0, "busy"))
-    thinks = after(twice, ThinkingCame("Hm"))
-    blank = after(thinks, TextCame("\n"))
-    on = after(blank, TextCame("At last."))
+    twice = apply_news(once, Waiting(2.0, "busy"))
+    thinks = apply_news(twice, ThinkingCame("Hm"))
+    blank = apply_news(thinks, TextCame("\n"))
+    on = apply_news(blank, TextCame("At last."))
 
     assert once.status == Status("waiting", 50.0, "busy", 2.0, tries=1)
     assert twice.status.tries == 2
@@ -337,9 +341,9 @@ def test_time_without_a_process_is_not_counted_in_the_duration_of_a_turn() -> No
 
 def test_a_rewind_is_reported_and_earlier_blocks_stay_on_the_screen() -> None:
     before = start_screen(answer(Text("Yes.")), TurnEnded("answered"), Said("More?"))
-    back = after(before, Rewound(8))
-    nowhere = after(back, Rewound(7_000))
-    start = after(back, Rewound(2))
+    back = apply_news(before, Rewound(8))
+    nowhere = apply_news(back, Rewound(7_000))
+    start = apply_news(back, Rewound(2))
 
     assert back.blocks[: len(before.blocks)] == before.blocks
     assert lines(start.blocks) == [
@@ -437,17 +441,17 @@ def test_running_subagents_are_listed_until_they_end() -> None:
         child_moved("child-2"),
         child_moved("child-1"),
     )
-    one_less = after(working, ChildEnded("child-1", "answered", "done"))
+    one_less = apply_news(working, ChildEnded("child-1", "answered", "done"))
 
     assert [m.node for m in working.moved] == ["child-1/child-1", "child-2", "child-1"]
     assert [m.node for m in one_less.moved] == ["child-2"]
-    assert after(working, SubagentDelta("child-1", TextCame("x"))) == working
-    assert after(working, TurnEnded("answered")).moved == ()
+    assert apply_news(working, SubagentDelta("child-1", TextCame("x"))) == working
+    assert apply_news(working, TurnEnded("answered")).moved == ()
 
 
 def test_a_background_model_call_is_shown_in_the_status_until_it_ends() -> None:
     asking = start_screen(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
-    done = after(asking, Settled(8))
+    done = apply_news(asking, Settled(8))
 
     assert (asking.status.doing, done.status.doing) == ("requesting a leaf", "running")
 
@@ -514,9 +518,11 @@ def test_updating_the_screen_costs_the_same_in_long_and_short_sessions() -> None
     news = (*GO[1:], TextCame("one"), TextCame("two"), answer(Text("onetwo")))
     short, long = (screen_of(long_session(turns)) for turns in (20, 300))
     for n in range(3_000):
-        long = after(long, TextCame(f"{n} "))
+        long = apply_news(long, TextCame(f"{n} "))
 
-    few, many = (count_lines(lambda s=screen: after(s, *news)) for screen in (short, long))
+    few, many = (
+        count_lines(lambda s=screen: apply_news(s, *news)) for screen in (short, long)
+    )
 
     assert many <= few + 20
 

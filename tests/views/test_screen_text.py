@@ -23,7 +23,7 @@ from refold.values.display import Diff, Output
 from refold.values.live import CallComing, TextCame, ThinkingCame
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.views.screen.transcript import transcript
-from tests.views.test_screen import CALL, OTHER, after, answer, start_screen
+from tests.views.test_screen import CALL, OTHER, answer, apply_news, start_screen
 
 REPORT = (
     '<child name="child-1" agent="x" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
@@ -119,7 +119,7 @@ HOSTILE = some.text(some.sampled_from("a\n\x1b[2J\x9b\r\x07\u202e\u200b\t "), ma
 @given(HOSTILE)
 def test_control_sequences_in_transcripts_are_escaped(text: str) -> None:
     call = ToolCall("c1", text or "x", Raw(b'{"command":"\\u001b[2J"}'))
-    screen = after(
+    screen = apply_news(
         start_screen(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),
         Said(text, sender="child-1"), Said(text, sender=text or "x"),
         TurnEnded("failed", text), TextCame(text), ThinkingCame(text), CallComing(text),

@@ -32,7 +32,7 @@ from refold.views.stream_json.turn_result import result
 from refold.views.styled import plain_text
 
 
-def turn(*events: Event, outcome: Any = "answered") -> View:
+def turn_view(*events: Event, outcome: Any = "answered") -> View:
     whole = [SessionStarted("/w"), TurnStarted(1), *events, TurnEnded(outcome)]
     return fold(Entry(seq, event) for seq, event in enumerate(whole, start=1))
 
@@ -91,7 +91,7 @@ CANNOT = f"notes.md was not written: {FULL}"
 def test_the_last_command_is_named_if_it_failed(
     events: list[Event], said: list[str]
 ) -> None:
-    assert list(warnings(turn(*events))) == said
+    assert list(warnings(turn_view(*events))) == said
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_last_command_is_named_if_it_failed(
 def test_a_file_that_could_not_be_written_is_named(
     events: list[Event], said: list[str]
 ) -> None:
-    assert list(warnings(turn(*events))) == said
+    assert list(warnings(turn_view(*events))) == said
 
 
 def test_changed_encodings_are_named() -> None:
@@ -131,7 +131,7 @@ def test_changed_encodings_are_named() -> None:
     )
 
     texts = warnings(
-        turn(Ended("p", "done", "Wrote.", (*diffs, Diff("/w/c", "changed", ""))))
+        turn_view(Ended("p", "done", "Wrote.", (*diffs, Diff("/w/c", "changed", ""))))
     )
 
     assert texts[:2] == (
@@ -144,8 +144,8 @@ def test_changed_encodings_are_named() -> None:
 def test_response_warning_is_shown_once_per_turn() -> None:
     warned = ModelAnswered(Message("assistant", (Text("Hi."),)), warning="it saw nothing")
 
-    assert warnings(turn(warned, warned)) == ("it saw nothing",)
-    assert warnings(turn(warned, TurnEnded("answered"), TurnStarted(2))) == ()
+    assert warnings(turn_view(warned, warned)) == ("it saw nothing",)
+    assert warnings(turn_view(warned, TurnEnded("answered"), TurnStarted(2))) == ()
 
 
 def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
@@ -161,7 +161,7 @@ def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
 def test_only_some_of_many_unwritten_files_are_named() -> None:
     events = [e for n in range(60) for e in change_events("failed", "No.", path=f"{n}.md")]
 
-    texts = warnings(turn(*events))
+    texts = warnings(turn_view(*events))
 
     assert texts[:1] == ("10.md was not written: No.",)  # of the newest fifty
     assert texts[5:] == ("45 more files were not written",)
@@ -170,14 +170,17 @@ def test_only_some_of_many_unwritten_files_are_named() -> None:
 def test_a_failed_write_with_invalid_arguments_adds_no_warning() -> None:
     message = Message("assistant", (ToolCall("w", "write_file", Raw(b"[1")),))
 
-    assert warnings(turn(ModelAnswered(message), Ended("w", "failed", "No object."))) == ()
+    assert (
+        warnings(turn_view(ModelAnswered(message), Ended("w", "failed", "No object.")))
+        == ()
+    )
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "plan_ready"])
 def test_interrupted_and_planned_turns_have_no_warnings(outcome: str) -> None:
     assert (
         warnings(
-            turn(
+            turn_view(
                 command_ended("make", "", 2),
                 *change_events("failed", FULL),
                 outcome=outcome,
@@ -188,7 +191,7 @@ def test_interrupted_and_planned_turns_have_no_warnings(outcome: str) -> None:
 
 
 def test_a_new_turn_begins_without_the_warnings_of_the_previous_turn() -> None:
-    view = turn(
+    view = turn_view(
         command_ended("make", "", 2),
         *change_events("failed", FULL),
         TurnEnded("answered"),
@@ -200,7 +203,7 @@ def test_a_new_turn_begins_without_the_warnings_of_the_previous_turn() -> None:
 
 def test_the_screen_and_the_result_document_have_the_same_warnings() -> None:
     answer = ModelAnswered(Message("assistant", (Text("All is well."),)))
-    view = turn(
+    view = turn_view(
         command_ended("make \x1b[31m", "", 2), *change_events("failed", FULL), answer
     )
 
@@ -214,7 +217,7 @@ def test_each_hook_that_failed_in_the_turn_is_named_once() -> None:
     broken = HookRan("PreToolUse", "guard", outcome="failed", reason="it\nbroke")
     other = HookRan("Stop", "x" * 200, outcome="failed", reason="late")
 
-    view = turn(broken, broken, HookRan("Stop", "fine"), other, outcome="plan_ready")
+    view = turn_view(broken, broken, HookRan("Stop", "fine"), other, outcome="plan_ready")
 
     assert result(view, "s", 0.0).warnings == [
         "the PreToolUse hook `guard` failed: it\\nbroke",

@@ -26,7 +26,7 @@ def only_public(url: str, private: bool) -> Decision:
     return Decision("deny", reason="it is private") if private else Decision("allow")
 
 
-def asks(url: str, private: bool) -> Decision:
+def decide_ask(url: str, private: bool) -> Decision:
     """The call itself was approved; nothing else is allowed."""
     return Decision("ask")
 
@@ -83,7 +83,7 @@ def paths(server: WireServer) -> list[str]:
     return [request.path for request in server.heard]
 
 
-def to(location: str, status: int = 302) -> Answer:
+def redirect(location: str, status: int = 302) -> Answer:
     return Answer(status=status, headers={"location": location, "content-length": "0"})
 
 
@@ -116,7 +116,7 @@ def test_each_redirect_is_checked_with_a_new_name_resolution() -> None:
         third = len([item for item in outcome if item[1]]) > 1
         return Decision("deny", reason="it is private") if third else Decision("allow")
 
-    result, server = fetch_page(to("/two"), Answer(b"secret"), judge=judge)
+    result, server = fetch_page(redirect("/two"), Answer(b"secret"), judge=judge)
 
     assert result == "Refused: it is private. Nothing was read from there."
     assert paths(server) == ["/"]
@@ -131,14 +131,14 @@ def test_a_redirect_to_a_denied_address_is_not_followed(location: str) -> None:
         inside = "site.example" not in url
         return Decision("deny", reason="it is private") if inside else Decision("allow")
 
-    result, server = fetch_page(to(location), judge=judge)
+    result, server = fetch_page(redirect(location), judge=judge)
 
     assert result == "Refused: it is private. Nothing was read from there."
     assert server.connections == 1
 
 
 def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
-    result, _ = fetch_page(to("https://other.example/x"), judge=asks)
+    result, _ = fetch_page(redirect("https://other.example/x"), judge=decide_ask)
 
     assert result == (
         "http://site.example/ redirects to another host, https://other.example/x. Nothing "
@@ -147,7 +147,9 @@ def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
 
 
 def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> None:
-    page, server = fetch_page(to("/b", 301), to("c", 308), Answer(b"There."), judge=asks)
+    page, server = fetch_page(
+        redirect("/b", 301), redirect("c", 308), Answer(b"There."), judge=decide_ask
+    )
 
     assert content(page) == b"There."
     assert paths(server) == ["/", "/b", "/c"]
@@ -156,7 +158,7 @@ def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> N
 
 
 def test_more_than_three_redirects_are_refused() -> None:
-    result, server = fetch_page(lambda _: to("/again"))
+    result, server = fetch_page(lambda _: redirect("/again"))
 
     assert isinstance(result, str)
     assert "redirects more than 3 times" in result
@@ -167,7 +169,7 @@ def test_more_than_three_redirects_are_refused() -> None:
     "location", ["file:///etc/passwd", "gopher://x/", "", "http://a b/"]
 )
 def test_a_redirect_to_an_invalid_url_is_not_followed(location: str) -> None:
-    result, server = fetch_page(to(location))
+    result, server = fetch_page(redirect(location))
 
     assert isinstance(result, str)
     assert "redirects" in result
@@ -297,7 +299,9 @@ def test_robots_txt_is_requested_once_and_obeyed() -> None:
     assert "asks programs to keep out. The setting web.robots = false ignores that." in text
 
 
-@pytest.mark.parametrize("answer", [Answer(status=404), Answer(status=503), to("ftp://x/")])
+@pytest.mark.parametrize(
+    "answer", [Answer(status=404), Answer(status=503), redirect("ftp://x/")]
+)
 def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
     page, _ = fetch_page(answer, Answer(b"Hello."), obey_robots=True)
 
@@ -305,7 +309,7 @@ def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
 
 
 def test_a_redirect_to_a_page_that_robots_txt_forbids_is_refused() -> None:
-    result, server = fetch_page(FORBIDS, to("/private/x"), obey_robots=True)
+    result, server = fetch_page(FORBIDS, redirect("/private/x"), obey_robots=True)
 
     assert isinstance(result, str)
     assert "asks programs to keep out" in result

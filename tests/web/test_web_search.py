@@ -60,7 +60,7 @@ DUCKDUCKGO = """<html><body><div id="links" class="results">
 </div></body></html>"""
 
 
-def by(
+def search_with(
     make: Callable[[str], Engine], answer: Answer
 ) -> tuple[SearchHits | str, ReceivedRequest]:
     """What a service finds that answers so, and what it was asked."""
@@ -84,7 +84,7 @@ def ok(document: object) -> Answer:
 
 
 def test_brave_search_sends_its_key_in_a_header() -> None:
-    result, request = by(lambda url: Brave("a-key", url), ok(BRAVE))
+    result, request = search_with(lambda url: Brave("a-key", url), ok(BRAVE))
 
     assert request.path == "/res/v1/web/search?q=green+tea+%26+toast&count=8"
     assert request.headers["x-subscription-token"] == "a-key"
@@ -98,7 +98,7 @@ def test_brave_search_sends_its_key_in_a_header() -> None:
 
 
 def test_tavily_search_sends_a_post_request_with_its_key() -> None:
-    result, request = by(lambda url: Tavily("a-key", url), ok(TAVILY))
+    result, request = search_with(lambda url: Tavily("a-key", url), ok(TAVILY))
 
     assert (request.method, request.path) == ("POST", "/search")
     assert request.headers["authorization"] == "Bearer a-key"
@@ -113,7 +113,7 @@ def test_tavily_search_sends_a_post_request_with_its_key() -> None:
 
 
 def test_searxng_search_requests_json() -> None:
-    result, request = by(SearXng, ok(SEARXNG))
+    result, request = search_with(SearXng, ok(SEARXNG))
 
     assert request.path == "/search?q=green+tea+%26+toast&format=json"
     assert result == SearchHits(
@@ -128,7 +128,7 @@ def test_searxng_search_requests_json() -> None:
 def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
     page = Answer(DUCKDUCKGO.encode(), headers={"content-type": "text/html; charset=UTF-8"})
 
-    result, request = by(DuckDuckGo, page)
+    result, request = search_with(DuckDuckGo, page)
 
     assert request.path == "/html/?q=green+tea+%26+toast"
     assert result == SearchHits(
@@ -165,7 +165,7 @@ def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
 def test_a_failed_search_reports_how_to_fix_it(
     make: Any, answer: Answer, said: str
 ) -> None:
-    result, _ = by(make, answer)
+    result, _ = search_with(make, answer)
 
     assert isinstance(result, str)
     assert result.startswith(said)

@@ -44,7 +44,7 @@ JSONL = ProgramOutput(
 )
 
 
-def python(place: Path, body: str, name: str = "agent") -> Path:
+def write_python_program(place: Path, body: str, name: str = "agent") -> Path:
     """A program of these lines of Python."""
     path = place / name
     path.write_text(f"#!{sys.executable} -IS\n{body}\n", encoding="utf-8")
@@ -52,7 +52,7 @@ def python(place: Path, body: str, name: str = "agent") -> Path:
     return path
 
 
-def shell(place: Path, body: str, name: str = "agent") -> Path:
+def write_shell_program(place: Path, body: str, name: str = "agent") -> Path:
     """A program of these lines of shell."""
     path = place / name
     path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
@@ -60,8 +60,8 @@ def shell(place: Path, body: str, name: str = "agent") -> Path:
     return path
 
 
-def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
-    data = {"name": "fake", "label": "Fake", "tools": "none", **more}
+def spec(program: Path, *arguments: str, **fields: Any) -> CommandSpec:
+    data = {"name": "fake", "label": "Fake", "tools": "none", **fields}
     return CommandSpec(argv=(str(program), *arguments), **data)
 
 
@@ -77,14 +77,14 @@ def make_command_line(
     return connect(spec, model, environ=data, secrets=secrets, timeouts=timeouts)
 
 
-def request(*words: str, **more: Any) -> Request:
+def request(*words: str, **fields: Any) -> Request:
     """A conversation: the user and the model in turns, and the user last."""
     roles: tuple[Role, Role] = ("user", "assistant")
     spoken = [
         StoredMessage(n + 1, Message(roles[n % 2], (Text(text),)))
         for n, text in enumerate(words)
     ]
-    return Request(Log(spoken), **more)
+    return Request(Log(spoken), **fields)
 
 
 def ask(provider: Provider, asked: Request | None = None) -> list[Delta]:

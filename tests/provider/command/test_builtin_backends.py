@@ -20,7 +20,13 @@ from refold.provider.command.backends import (
 from refold.provider.command.output import token_usage
 from refold.provider.port import Done
 from refold.values.usage import Usage
-from tests.provider.command.fakes import ask, make_command_line, request, shell, words
+from tests.provider.command.fakes import (
+    ask,
+    make_command_line,
+    request,
+    words,
+    write_shell_program,
+)
 
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
@@ -61,7 +67,7 @@ def test_program_without_a_model_name_gets_no_model_argument(tmp_path: Path) -> 
 
 
 def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path,
         "printf 'pulling\\033[K\\n' >&2; printf 'Hello!\\n\\n'; cat >&2 <<'END'\n"
         "total duration:       1.2s\nprompt eval count:    26 token(s)\n"

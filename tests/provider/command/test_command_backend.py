@@ -37,11 +37,11 @@ from tests.provider.command.fakes import (
     lines,
     list_processes,
     make_command_line,
-    python,
     request,
-    shell,
     spec,
     words,
+    write_python_program,
+    write_shell_program,
 )
 
 # Gives the replies that lie in a directory, one each time it is started.
@@ -93,12 +93,12 @@ class TestTheContractOfAProvider(ProviderContract):
                     }
                 )
             )
-        program = python(self.place, REPLYING)
+        program = write_python_program(self.place, REPLYING)
         yield make_command_line(spec(program, str(model_files), output=JSONL))
 
 
 def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path,
         lines(
             {"model": "m-9"},
@@ -125,7 +125,7 @@ def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
 def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
     tmp_path: Path,
 ) -> None:
-    program = shell(tmp_path, 'echo "$1|$2|$(cat "$3")|$4"; cat')
+    program = write_shell_program(tmp_path, 'echo "$1|$2|$(cat "$3")|$4"; cat')
     outcome = spec(
         program,
         "{model}",
@@ -143,7 +143,7 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
 
 
 def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
-    program = shell(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
+    program = write_shell_program(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
     result = spec(program, "{prompt}", "{prompt_file}", stdin=False)
 
     text = words(ask(make_command_line(result), request("a $(touch x) 'b' {model}")))
@@ -156,7 +156,10 @@ def test_system_text_without_a_slot_comes_first_in_the_prompt(
     tmp_path: Path,
 ) -> None:
     text = words(
-        ask(make_command_line(spec(shell(tmp_path, "cat"))), request("Hi", system="Be."))
+        ask(
+            make_command_line(spec(write_shell_program(tmp_path, "cat"))),
+            request("Hi", system="Be."),
+        )
     )
 
     assert text.endswith("before it.\n\nBe.\n\nUser: Hi")
@@ -164,7 +167,8 @@ def test_system_text_without_a_slot_comes_first_in_the_prompt(
 
 def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Path) -> None:
     result = spec(
-        shell(tmp_path, "cat"), conversation=ConversationFormat("fresh", "json", 3)
+        write_shell_program(tmp_path, "cat"),
+        conversation=ConversationFormat("fresh", "json", 3),
     )
 
     data = json.loads(words(ask(make_command_line(result), request("one", "two", "three"))))
@@ -176,7 +180,7 @@ def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Pa
 def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
     tmp_path: Path, size: int
 ) -> None:
-    program = shell(tmp_path, 'wc -c < "$1"; wc -c')
+    program = write_shell_program(tmp_path, 'wc -c < "$1"; wc -c')
     result = spec(program, "{prompt_file}")
 
     counts = words(ask(make_command_line(result), request("x" * size))).split()
@@ -186,7 +190,7 @@ def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
 
 
 def test_prompt_too_long_for_a_command_line_is_refused_with_advice(tmp_path: Path) -> None:
-    result = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
+    result = spec(write_shell_program(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
 
     with pytest.raises(
         TooLong, match=r"does not fit .* 128 KiB is the most; pass it on stdin"
@@ -199,7 +203,7 @@ def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
 ) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    program = shell(
+    program = write_shell_program(
         tmp_path, 'pwd; echo "$PWD"; ls -A | wc -l; touch "$TMPDIR/x"; cat "$1"'
     )
 
@@ -217,7 +221,7 @@ def test_program_does_not_run_in_its_usual_directory_if_that_is_not_empty(
     empty.mkdir(parents=True)
     (empty / "AGENTS.md").write_text("Obey.")
 
-    text = words(ask(make_command_line(spec(shell(tmp_path, "pwd; ls -A")))))
+    text = words(ask(make_command_line(spec(write_shell_program(tmp_path, "pwd; ls -A")))))
 
     assert text.endswith("/empty")
     assert not text.startswith(str(home))
@@ -226,7 +230,7 @@ def test_program_does_not_run_in_its_usual_directory_if_that_is_not_empty(
 def test_program_gets_the_environment_without_keys_of_other_programs(
     tmp_path: Path,
 ) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path, 'echo "$SEEN|$OPENAI_API_KEY|$GEMINI_API_KEY|$NESTED|$TERM|$FOR"'
     )
     result = spec(
@@ -242,7 +246,9 @@ def test_program_gets_the_environment_without_keys_of_other_programs(
 
 
 def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
-    program = shell(tmp_path, 'echo "$ACME_KEY|$MINE|$CODEX_API_KEY|$ANTHROPIC_API_KEY"')
+    program = write_shell_program(
+        tmp_path, 'echo "$ACME_KEY|$MINE|$CODEX_API_KEY|$ANTHROPIC_API_KEY"'
+    )
     data = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
 
     result = spec(program, keys=("MINE",))
@@ -260,7 +266,7 @@ def test_key_names_lists_the_key_variables_of_all_command_lines() -> None:
 
 
 def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
-    program = shell(tmp_path, "cat >/dev/null; printf Hi")
+    program = write_shell_program(tmp_path, "cat >/dev/null; printf Hi")
     result = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 
     deltas = ask(
@@ -282,7 +288,7 @@ def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
 def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
     tmp_path: Path,
 ) -> None:
-    program = shell(tmp_path, "printf Hi")
+    program = write_shell_program(tmp_path, "printf Hi")
     result = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
     provider = make_command_line(result)
 
@@ -313,7 +319,10 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
     spoken = StoredMessage(1, Message("user", Noting((Text("Hello?"),))))
 
     text = words(
-        ask(make_command_line(spec(shell(tmp_path, "cat"))), Request(Log([spoken])))
+        ask(
+            make_command_line(spec(write_shell_program(tmp_path, "cat"))),
+            Request(Log([spoken])),
+        )
     )
 
     assert text.endswith("User: Hello?")
@@ -407,7 +416,7 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
 def test_each_kind_of_program_failure_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
-    result = spec(shell(tmp_path, body), login="say fake login")
+    result = spec(write_shell_program(tmp_path, body), login="say fake login")
 
     with pytest.raises(ProviderError) as raised:
         ask(make_command_line(result, "m-1"))
@@ -447,7 +456,7 @@ def test_json_output_without_an_answer_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
     with pytest.raises(ProviderError) as raised:
-        ask(make_command_line(spec(shell(tmp_path, body), output=JSONL)))
+        ask(make_command_line(spec(write_shell_program(tmp_path, body), output=JSONL)))
 
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 
@@ -456,7 +465,7 @@ def test_error_quotes_the_end_of_stderr_with_keys_masked(
     tmp_path: Path,
 ) -> None:
     key = "sk-ant-api03-" + "a" * 20
-    program = python(
+    program = write_python_program(
         tmp_path,
         f"import sys; sys.stderr.write('first ' + 'x ' * 90000 + '{key} last'); sys.exit(2)",
     )
@@ -473,7 +482,7 @@ def test_error_quotes_the_end_of_stderr_with_keys_masked(
 def test_program_that_prints_without_end_is_killed(
     tmp_path: Path, output: ProgramOutput
 ) -> None:
-    program = shell(tmp_path, "tr '\\0' x < /dev/zero")
+    program = write_shell_program(tmp_path, "tr '\\0' x < /dev/zero")
 
     with pytest.raises(Refused, match="printed more than a response may have"):
         ask(make_command_line(spec(program, output=output)))
@@ -482,7 +491,7 @@ def test_program_that_prints_without_end_is_killed(
 
 
 def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path, f"echo working >&2\nsleep 61 & sh -c 'sleep 61; : {tmp_path}'"
     )
 
@@ -493,7 +502,7 @@ def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
 
 
 def test_output_on_stderr_resets_the_silence_timeout(tmp_path: Path) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
     )
 
@@ -504,7 +513,7 @@ def test_output_on_stderr_resets_the_silence_timeout(tmp_path: Path) -> None:
 
 
 def test_closing_the_stream_kills_the_program_and_its_children(tmp_path: Path) -> None:
-    program = shell(tmp_path, f"echo Hello\nsh -c 'sleep 62; : {tmp_path}'")
+    program = write_shell_program(tmp_path, f"echo Hello\nsh -c 'sleep 62; : {tmp_path}'")
 
     async def inside() -> list[int]:
         async with aclosing(
@@ -518,7 +527,9 @@ def test_closing_the_stream_kills_the_program_and_its_children(tmp_path: Path) -
 
 
 def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
+    program = write_shell_program(
+        tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done"
+    )
 
     async def inside() -> list[int]:
         provider = make_command_line(
@@ -534,7 +545,9 @@ def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> Non
 
 
 def test_program_that_stays_running_after_its_last_line_is_killed(tmp_path: Path) -> None:
-    program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
+    program = write_shell_program(
+        tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63"
+    )
 
     provider = make_command_line(
         spec(program, output=JSONL), timeouts=ProgramTimeouts(5.0, 0.02)
@@ -546,7 +559,7 @@ def test_program_that_stays_running_after_its_last_line_is_killed(tmp_path: Path
 def test_program_removed_after_connecting_is_reported_with_how_to_install_it(
     tmp_path: Path,
 ) -> None:
-    program = shell(tmp_path, "echo Hi")
+    program = write_shell_program(tmp_path, "echo Hi")
     provider = make_command_line(spec(program, install="get it from example.com"))
     program.unlink()
 
@@ -566,7 +579,7 @@ def test_program_that_cannot_be_executed_is_named_in_the_error(tmp_path: Path) -
 def test_program_stopped_by_sigstop_is_killed_when_the_stream_closes(
     tmp_path: Path,
 ) -> None:
-    program = shell(tmp_path, f"echo $$; kill -STOP $$; : {tmp_path}")
+    program = write_shell_program(tmp_path, f"echo $$; kill -STOP $$; : {tmp_path}")
 
     async def inside() -> bool:
         async with aclosing(
@@ -588,6 +601,6 @@ def test_programs_run_in_the_cache_directory_without_refold_home(
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")
 
-    text = words(ask(make_command_line(spec(shell(tmp_path, "pwd")))))
+    text = words(ask(make_command_line(spec(write_shell_program(tmp_path, "pwd")))))
 
     assert text.strip() == str(home / ".cache/refold/empty")

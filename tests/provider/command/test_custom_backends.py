@@ -22,7 +22,7 @@ from refold.provider.command.spec import (
 from refold.provider.port import Done, TextDelta
 from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
-from tests.provider.command.fakes import ask, lines, request, shell, words
+from tests.provider.command.fakes import ask, lines, request, words, write_shell_program
 
 PAGE = (Path(__file__).parents[3] / "docs/guides/backends.md").read_text(encoding="utf-8")
 
@@ -41,7 +41,7 @@ def own_command(**given: Any) -> CommandSpec:
 def test_one_line_of_settings_is_enough_for_a_program_that_reads_and_prints_text(
     tmp_path: Path,
 ) -> None:
-    shell(tmp_path, 'echo "$1:"; tail -n 1', "llm")
+    write_shell_program(tmp_path, 'echo "$1:"; tail -n 1', "llm")
     known = settings(
         """
         [commands.mine]
@@ -61,7 +61,7 @@ def test_one_line_of_settings_is_enough_for_a_program_that_reads_and_prints_text
 def test_json_lines_output_is_parsed_with_the_json_paths_of_the_settings(
     tmp_path: Path,
 ) -> None:
-    program = shell(
+    program = write_shell_program(
         tmp_path,
         lines(
             {"kind": "text", "text": "Hel"},

@@ -130,7 +130,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.timeout(60)]
 each = pytest.mark.parametrize("agent", _params())
 
 
-def answering(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Answer]:
+def answer_in_turn(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Answer]:
     """One after the other, and the last again and again."""
     waiting = list(answers)
 
@@ -142,8 +142,8 @@ def answering(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Ans
     return inside
 
 
-def text_answer(agent: Agent, text: str, **more: Any) -> Answer:
-    return answer(agent.wire, Reply(text, **more))
+def text_answer(agent: Agent, text: str, **fields: Any) -> Answer:
+    return answer(agent.wire, Reply(text, **fields))
 
 
 def call_answer(agent: Agent, name: str, arguments: str) -> Answer:
@@ -167,20 +167,20 @@ def call_answer(agent: Agent, name: str, arguments: str) -> Answer:
 
 def run_against_server(
     agent: Agent,
-    use: Callable[[CommandLine, WireServer], Awaitable[T]],
+    function: Callable[[CommandLine, WireServer], Awaitable[T]],
     *answers: Answer,
     spec: CommandSpec | None = None,
     idle: float = 30.0,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """What `use` finds, given the program and the server that it asks."""
+    """What `function` finds, given the program and the server that it asks."""
     home = Path(os.environ["HOME"])
     settings = home / ".gemini/settings.json"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
 
     async def inside() -> T:
-        async with wire_server(answering(agent, *answers)) as server:
+        async with wire_server(answer_in_turn(agent, *answers)) as server:
             result = spec or agent.spec
             if agent.wire == "openai-responses":
                 url = f'openai_base_url="{server.url}/v1"'
@@ -193,7 +193,7 @@ def run_against_server(
             }
             timeouts = ProgramTimeouts(idle)
             provider = connect(result, agent.model, environ=data, timeouts=timeouts)
-            return await use(provider, server)
+            return await function(provider, server)
 
     return anyio.run(inside)
 
@@ -203,7 +203,7 @@ async def read_deltas(provider: CommandLine, request: Request) -> list[Delta]:
         return [delta async for delta in deltas]
 
 
-def request_with(
+def read_request(
     request: Request,
 ) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
     async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
@@ -279,7 +279,7 @@ def test_tool_call_written_as_text_passes_through_unchanged(agent: Agent) -> Non
     call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
 
     deltas = run_against_server(
-        agent, request_with(request("List it.")), text_answer(agent, call)
+        agent, read_request(request("List it.")), text_answer(agent, call)
     )
 
     assert words(deltas) == call
@@ -332,7 +332,7 @@ def test_same_calls_write_the_file_when_the_tools_of_the_program_are_on(
 
     run_against_server(
         agent,
-        request_with(request("Go on.")),
+        read_request(request("Go on.")),
         *calls(agent, [canary])[:1],
         text_answer(agent, "Done."),
         spec=spec,
@@ -405,7 +405,7 @@ def test_service_that_falls_silent_ends_the_request_after_the_idle_timeout(
     with pytest.raises(Unreachable, match="printed nothing for 4 seconds"):
         run_against_server(
             agent,
-            request_with(request("Hello?")),
+            read_request(request("Hello?")),
             stalled_answer(agent),
             spec=patient,
             idle=4.0,
@@ -423,7 +423,7 @@ def test_wrong_key_error_says_how_to_log_in(agent: Agent) -> None:
     )
 
     with pytest.raises(Refused) as raised:
-        run_against_server(agent, request_with(request("Hello?")), refusal)
+        run_against_server(agent, read_request(request("Hello?")), refusal)
 
     sentence = f"{agent.spec.label} could not log in to its service: {agent.spec.login}"
     assert str(raised.value).startswith(sentence)
@@ -437,7 +437,7 @@ def test_missing_login_error_says_how_to_log_in(agent: Agent) -> None:
     with pytest.raises(Refused) as raised:
         run_against_server(
             agent,
-            request_with(request("Hello?")),
+            read_request(request("Hello?")),
             text_answer(agent, "No."),
             spec=keyless,
             environ={},

@@ -15,7 +15,7 @@ from refold.provider.command.spec import ConversationFormat
 from refold.provider.port import Delta, Done, Request, TextDelta, ThinkingDelta
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
-from tests.provider.command.fakes import shell
+from tests.provider.command.fakes import write_shell_program
 
 needs_bubblewrap = pytest.mark.skipif(
     found_sandbox(os.environ, SandboxConfig(roots=("/",))).kind != "bubblewrap",
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def run_program(home: Path, body: str, text: str = "Hello.", **more: str) -> list[Delta]:
-    shell(home / "bin", body, "coro")
+    write_shell_program(home / "bin", body, "coro")
     environ = {
         "PATH": f"{home / 'bin'}:/usr/bin:/bin",
         "HOME": str(home / "home"),
@@ -155,7 +155,7 @@ def test_sandboxed_program_crash_is_reported_with_its_output_and_not_retried(
 
 def test_sandboxed_program_is_refused_without_bubblewrap(home: Path) -> None:
     (home / "bin/bash").symlink_to("/bin/bash")
-    shell(home / "bin", "true", "coro")
+    write_shell_program(home / "bin", "true", "coro")
     environ = {
         "PATH": str(home / "bin"),
         "HOME": str(home / "home"),

@@ -116,7 +116,7 @@ class Hub:
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
+def serve_hub(hub: Hub) -> Iterator[Hub]:
     class Answer(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response(200)

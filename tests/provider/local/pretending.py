@@ -23,7 +23,7 @@ def print_json(known: object) -> None:
     sys.stderr.flush()
 
 
-def load(order: ServeRequest) -> tuple[str, object]:
+def load_model(order: ServeRequest) -> tuple[str, object]:
     data = {
         "model": order.model,
         "key": order.key,
@@ -60,4 +60,4 @@ def load(order: ServeRequest) -> tuple[str, object]:
     return f"http://127.0.0.1:{http.server_port}", http
 
 
-serve(load)
+serve(load_model)

@@ -28,7 +28,7 @@ from refold.provider.local.models import (
     default_directory,
     find,
 )
-from tests.provider.local.made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
+from tests.provider.local.made_up import BYTES, MODEL, Hub, Packages, part, serve_hub, wheel
 
 
 class Interrupted(Struct, frozen=True):
@@ -114,7 +114,7 @@ def test_next_source_is_tried_when_one_fails(model_files: ModelDirectory) -> Non
 def test_interrupted_download_resumes_at_the_byte_where_it_stopped(
     model_files: ModelDirectory,
 ) -> None:
-    with serving(Hub(BYTES)) as hub:
+    with serve_hub(Hub(BYTES)) as hub:
         hub.gives = 1500
         with pytest.raises(Unreachable, match="broke off after 1,500 of 2,560"):
             install(model_files, FromUrl(hub.url))
@@ -128,7 +128,7 @@ def test_interrupted_download_resumes_at_the_byte_where_it_stopped(
 def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
     model_files: ModelDirectory,
 ) -> None:
-    with serving(Hub(BYTES, ranges=False)) as hub:
+    with serve_hub(Hub(BYTES, ranges=False)) as hub:
         model_files.directory.mkdir()
         model_files.partial(MODEL).write_bytes(BYTES[:700])
         install(model_files, FromUrl(hub.url))
@@ -138,7 +138,7 @@ def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
 
 def test_download_resumes_from_another_source(model_files: ModelDirectory) -> None:
     result = Packages()
-    with serving(Hub(BYTES)) as hub:
+    with serve_hub(Hub(BYTES)) as hub:
         hub.gives = 1500
         install(model_files, FromUrl(hub.url), packages(model_files, result))
 
@@ -199,7 +199,7 @@ def test_web_page_instead_of_the_model_is_refused_by_its_size(
     model_files: ModelDirectory,
 ) -> None:
     with (
-        serving(Hub(b"<html>log in first</html>")) as hub,
+        serve_hub(Hub(b"<html>log in first</html>")) as hub,
         pytest.raises(Unreachable, match="it offers 25 bytes where 2,560 are wanted"),
     ):
         install(model_files, FromUrl(hub.url))

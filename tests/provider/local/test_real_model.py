@@ -36,11 +36,11 @@ def model() -> LocalModel:
     return SMALLEST
 
 
-def do(model: LocalModel, asks: str, here: Path) -> dict[str, object]:
+def run_turn(model: LocalModel, prompt: str, here: Path) -> dict[str, object]:
     """A turn of `refold -p`, and the result it prints."""
     done = subprocess.run(
         [
-            *(REFOLD, "-p", asks, "--yolo", "-m", f"local/{model.name}"),
+            *(REFOLD, "-p", prompt, "--yolo", "-m", f"local/{model.name}"),
             *("--output-format", "json", "--timeout", "300"),
         ],
         cwd=here,
@@ -60,7 +60,7 @@ def serving() -> list[ServerStatus]:
 
 
 def test_real_model_creates_a_file(model: LocalModel, tmp_path: Path) -> None:
-    data = do(model, "Create a file hello.txt with the text hello.", tmp_path)
+    data = run_turn(model, "Create a file hello.txt with the text hello.", tmp_path)
 
     assert (tmp_path / "hello.txt").read_text().strip() == "hello"
     assert data["outcome"] == "final"
@@ -71,7 +71,7 @@ def test_real_model_reads_a_number_from_a_file_and_answers_with_it(
 ) -> None:
     (tmp_path / "number.txt").write_text("4217\n")
 
-    data = do(model, "Read number.txt and tell me the number in it.", tmp_path)
+    data = run_turn(model, "Read number.txt and tell me the number in it.", tmp_path)
 
     assert "4217" in str(data["text"])
     assert (tmp_path / "number.txt").read_text() == "4217\n"
@@ -103,7 +103,7 @@ def test_sessions_that_start_together_compute_the_prompt_prefix_once(
 def test_model_server_exits_soon_after_the_session(
     model: LocalModel, tmp_path: Path
 ) -> None:
-    do(model, "Say hello.", tmp_path)
+    run_turn(model, "Say hello.", tmp_path)
 
     last = time.monotonic() + 15  # without anything in the background it waits one second
     while serving() and time.monotonic() < last:

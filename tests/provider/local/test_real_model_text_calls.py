@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bench.local_tasks import TASKS, all_talked
+from bench.local_tasks import TASKS, run_all_in_process
 from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import ModelDirectory, default_directory, find
 from refold.provider.text_protocol.selection import Tools
@@ -25,7 +25,7 @@ SMALLEST = find("qwen2.5-coder-0.5b")
 
 
 @pytest.fixture(autouse=True)
-def _there() -> None:
+def _skip_without_model() -> None:
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.is_installed(SMALLEST):
@@ -42,6 +42,8 @@ def test_real_model_with_text_calls_completes_a_task(
     monkeypatch.setenv("REFOLD_MODELS", str(SHELF.directory))
     task = next(task for task in TASKS if task.name == "create")
 
-    (outcome,) = anyio.run(all_talked, SMALLEST.name, SHELF.directory, calls, [task])
+    (outcome,) = anyio.run(
+        run_all_in_process, SMALLEST.name, SHELF.directory, calls, [task]
+    )
 
     assert outcome.good, outcome.result

@@ -45,9 +45,9 @@ def result(id_: str, text: str, *, failed: bool = False) -> Message:
     return message("tool", ToolResult(id_, text, failed))
 
 
-def request(*messages: Message, **more: Any) -> Request:
+def request(*messages: Message, **fields: Any) -> Request:
     spoken = [StoredMessage(n, m) for n, m in enumerate(messages, start=1)]
-    return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **more})
+    return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **fields})
 
 
 def render_messages(request: Request) -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ def list_offered_tools(request: Request) -> list[str]:
     return [item["properties"]["tool"]["const"] for item in schema["anyOf"]]
 
 
-def read(request: Request, answer: str) -> list[Delta]:
+def read_deltas(request: Request, answer: str) -> list[Delta]:
     """What an answer means that comes in single characters."""
     reading = LocalStreamState(request)
     deltas = [delta for character in answer for delta in reading.feed(character)]
@@ -68,7 +68,7 @@ def read(request: Request, answer: str) -> list[Delta]:
 
 
 def read_call(request: Request, answer: str) -> tuple[str, Any]:
-    deltas = [d for d in read(request, answer) if isinstance(d, CallDelta)]
+    deltas = [d for d in read_deltas(request, answer) if isinstance(d, CallDelta)]
     name, arguments = "".join(d.name for d in deltas), "".join(d.arguments for d in deltas)
     return name, msgspec.json.decode(arguments)
 
@@ -188,7 +188,7 @@ def test_small_model_call_is_parsed_with_any_whitespace(gap: str) -> None:
 def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
     answer = '{"tool": "finish", "arguments": {"answer": "It is \\u2602."}}'
 
-    assert read(request(), answer) == [TextDelta("It is ☂.")]
+    assert read_deltas(request(), answer) == [TextDelta("It is ☂.")]
     own = request(tools=(LOOK, finish.spec))
     assert read_call(own, answer) == ("finish", {"answer": "It is ☂."})
 
@@ -198,15 +198,15 @@ def test_small_model_is_offered_only_finish_when_calls_are_not_allowed() -> None
 
     assert list_offered_tools(outcome) == ["finish"]
     answer = '{"tool": "finish", "arguments": {"answer": "So far: nothing."}}'
-    assert read(outcome, answer) == [TextDelta("So far: nothing.")]
+    assert read_deltas(outcome, answer) == [TextDelta("So far: nothing.")]
 
 
 def test_text_that_is_not_a_call_stays_text() -> None:
-    assert read(request(), "I cannot.") == [TextDelta("I cannot.")]
+    assert read_deltas(request(), "I cannot.") == [TextDelta("I cannot.")]
 
 
 def test_finish_call_that_is_cut_off_keeps_its_text() -> None:
-    assert read(request(), '{"tool": "finish", "arguments": {"answer": "It i') == [
+    assert read_deltas(request(), '{"tool": "finish", "arguments": {"answer": "It i') == [
         TextDelta('{"answer": "It i')
     ]
 
@@ -246,7 +246,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
 def test_finish_written_as_a_shell_command_ends_the_turn(command: str, answer: str) -> None:
     text = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
-    assert read(request(), text) == [TextDelta(answer)]
+    assert read_deltas(request(), text) == [TextDelta(answer)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -43,10 +43,10 @@ def test_message_and_answer_are_copied_as_they_were_written(
     answer(page, "Hello, you.")
 
     page.locator(".again").get_by_role("button", name="Copy answer").click()
-    until(page, "() => window.copied === 'Hello, **you**.'")
+    wait_until(page, "() => window.copied === 'Hello, **you**.'")
     message_button(page, "there", "Copy message")
 
-    until(page, "() => window.copied === 'Who is *there*?'")
+    wait_until(page, "() => window.copied === 'Who is *there*?'")
 
 
 @BOTH
@@ -114,8 +114,8 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
     source = id_of(page)
 
     message_button(page, "Say one", "Edit and send again")
-    until(page, f"() => !location.href.includes({source!r})")
-    until(page, "() => document.querySelector('#message').value === 'Say one'")
+    wait_until(page, f"() => !location.href.includes({source!r})")
+    wait_until(page, "() => document.querySelector('#message').value === 'Say one'")
     assert page.locator(".block-words").count() == 0
     send(page, "Say two")
     page.locator(".block-heard", has_text="Say two").wait_for()
@@ -137,4 +137,4 @@ def test_going_back_puts_the_message_into_the_box(
         "button", name="Go back to before this message"
     ).click()
 
-    until(page, "() => document.querySelector('#message').value === 'Hi there'")
+    wait_until(page, "() => document.querySelector('#message').value === 'Hi there'")

@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ def write(*names: str) -> dict[str, Any]:
 
 def ask_for(page: Any, count: int) -> None:
     send(page, "Write")
-    until(page, f"() => document.querySelectorAll('.request').length === {count}")
+    wait_until(page, f"() => document.querySelectorAll('.request').length === {count}")
 
 
 @BOTH
@@ -88,7 +88,7 @@ def test_several_requests_are_allowed_with_one_answer(
     decide, yes, _ = ALL[path]
 
     button(page, decide).first.click()
-    until(page, "() => document.activeElement.matches('.together button')")
+    wait_until(page, "() => document.activeElement.matches('.together button')")
     assert button(page, yes).bounding_box()
     page.keyboard.press("Enter")
 
@@ -190,12 +190,12 @@ def test_digits_and_enter_take_the_choices_that_are_shown(
     server = serve(write("a.txt"), write("b.txt"), {"text": "Written."})
     page = pages.open(server, path)
     ask_for(page, 1)
-    until(page, "() => document.activeElement.matches('.request')")
+    wait_until(page, "() => document.activeElement.matches('.request')")
     page.wait_for_timeout(800)  # keys count after a pause
 
     chosen = page.locator(".request .is-chosen")
     page.keyboard.press("5")
-    until(page, "() => document.querySelector('.is-chosen')?.dataset.digit === '5'")
+    wait_until(page, "() => document.querySelector('.is-chosen')?.dataset.digit === '5'")
     assert chosen.inner_text() == EASIER[path]
     page.keyboard.press("Enter")
 

@@ -18,7 +18,7 @@ from tests.server.pages.test_page_stories import (
     id_of,
     listen,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -88,7 +88,7 @@ def test_enter_keeps_the_trusted_version_and_another_window_sees_the_answer(
     other.locator(".request").wait_for()
     assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
-    until(page, "document.activeElement.matches('.request')")
+    wait_until(page, "document.activeElement.matches('.request')")
     assert page.locator(".request .is-chosen").inner_text() == KEEP
     page.wait_for_timeout(800)  # keys count after a pause
     page.keyboard.press("Enter")

@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     bash,
     button,
     send,
-    until,
+    wait_until,
 )
 from tests.server.pages.test_subagent_stories import PHONE
 
@@ -124,7 +124,7 @@ def test_a_lost_network_is_named_and_an_unsent_message_can_be_taken_back(
     page.locator(".outbox").wait_for(state="hidden")
     draft = page.locator("#message").input_value()
     page.context.set_offline(False)
-    until(page, "() => document.querySelector('.condition').hidden")
+    wait_until(page, "() => document.querySelector('.condition').hidden")
 
     assert draft == "Do you hear me?"
     assert page.locator(".block-heard").count() == 1

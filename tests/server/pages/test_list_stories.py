@@ -8,7 +8,7 @@ import pytest
 
 from refold.config.paths import paths
 from refold.journal.home import JournalDirectory
-from tests.journal.shelves import conversation_events, put
+from tests.journal.shelves import conversation_events, put_journal
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import (
     BOTH,
@@ -17,7 +17,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -54,11 +54,11 @@ def test_a_conversation_that_waits_elsewhere_is_marked_and_counted(
 
     page.goto(page.url.partition("?")[0])
     card(page, "Write a.txt").get_by_text("waits for you").wait_for()
-    until(page, "() => document.title.startsWith('(1) ')")
+    wait_until(page, "() => document.title.startsWith('(1) ')")
     page.locator(".request").wait_for(state="detached")
     card(page, "Write a.txt").click()
     page.locator(".request").wait_for()
-    until(page, "() => document.title.startsWith('(!) ')")
+    wait_until(page, "() => document.title.startsWith('(!) ')")
     assert id_of(page) == waits
 
 
@@ -73,7 +73,7 @@ def test_a_conversation_that_begins_to_wait_is_notified_once(
     page.locator(".coming").first.wait_for()
 
     page.evaluate("() => history.back()")
-    until(page, "() => window.notices.length === 1", 60.0)
+    wait_until(page, "() => window.notices.length === 1", 60.0)
     assert page.evaluate("() => window.notices") == ["“Write a.txt” waits for you."]
     page.evaluate("() => window.notice.onclick()")
 
@@ -87,7 +87,7 @@ def test_older_conversations_load_while_the_list_is_scrolled(
 ) -> None:
     sessions = JournalDirectory(paths(os.environ).data / "sessions")
     for number in range(230):
-        put(
+        put_journal(
             sessions,
             f"s{number}",
             *conversation_events(f"Question {number} of many"),
@@ -97,7 +97,7 @@ def test_older_conversations_load_while_the_list_is_scrolled(
 
     card(page, "Question 229 ").wait_for()
     assert page.locator(".card").count() < 230
-    until(page, """() => {
+    wait_until(page, """() => {
         const list = document.querySelector(".cards");
         list.scrollTop = list.scrollHeight;
         return document.querySelectorAll(".card").length === 230;
@@ -110,7 +110,7 @@ def test_conversations_are_grouped_by_day_and_by_folder(
     serve: Serve, pages: Watched
 ) -> None:
     sessions = JournalDirectory(paths(os.environ).data / "sessions")
-    put(
+    put_journal(
         sessions,
         "old",
         *conversation_events("An old one", directory="/home/ada/garden"),

@@ -30,7 +30,7 @@ from refold.journal.store.file import FileStore
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, until
+from tests.server.pages.test_page_stories import BOTH, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -146,7 +146,7 @@ def test_older_blocks_come_while_scrolling_and_what_is_read_does_not_move(
     worst = page.evaluate(UP)
 
     assert worst < 4
-    until(page, "() => document.querySelector('.older').hidden")
+    wait_until(page, "() => document.querySelector('.older').hidden")
     assert page.locator("article", has_text="Question 0").count() == 1
     assert page.evaluate(BLOCKS) < 600
 
@@ -165,7 +165,7 @@ def test_the_timeline_draws_rows_as_far_as_it_is_scrolled(page: Any, path: str) 
     assert page.locator(".timeline button").count() < 700
     assert sizes == [500]  # rows, of those of the whole session
 
-    until(page, """() => {
+    wait_until(page, """() => {
       document.querySelector(".timeline > :last-child")?.scrollIntoView();
       return document.querySelectorAll(".timeline button").length === ROWS;
     }""".replace("ROWS", str(TURNS * (2 * CALLS + 1))))  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_message_that_was_not_loaded_is_found_and_shown(page: Any, path: str) 
         "button"
     ).first.click()
 
-    until(page, "() => /Question 1$/m.test(document.activeElement.innerText)")
+    wait_until(page, "() => /Question 1$/m.test(document.activeElement.innerText)")
     assert page.locator("article", has_text="Question 1").first.is_visible()
 
 

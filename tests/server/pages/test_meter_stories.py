@@ -20,7 +20,7 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
-from tests.journal.shelves import put
+from tests.journal.shelves import put_journal
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import BOTH, answer, send
 from tests.server.pages.test_subagent_stories import PHONE
@@ -58,7 +58,7 @@ def test_the_bar_shows_the_cost_and_leads_to_more_of_it(
         Message("assistant", (Text("Hello. " * 2000),)), Usage(fresh=70_000, output=4000),
         model="a/m", cost=1.234,
     )  # fmt: skip
-    put(
+    put_journal(
         JournalDirectory(paths(os.environ).data / "sessions"), "s1",
         SessionStarted("/work", "0.1"), Said("Who is there?"), TurnStarted(2), Delivered((2,)),
         SystemPromptSet("You help.", model="a/m", window=100_000), ModelAsked(), response,

@@ -18,7 +18,7 @@ from tests.server.pages.test_page_stories import (
     id_of,
     listen,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -155,23 +155,23 @@ def test_the_page_is_usable_with_the_keyboard_alone(
     page.keyboard.type("Write a.txt")
     page.keyboard.press("Enter")
     page.locator(".request").wait_for()
-    until(page, "() => document.activeElement.matches('.request')")
+    wait_until(page, "() => document.activeElement.matches('.request')")
     page.keyboard.press("Tab")
     while page.evaluate("() => document.activeElement.textContent") != WORDS[path]["yes"]:
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.locator(".request", has_text="sleep 30").wait_for()
-    until(page, "() => document.activeElement.matches('.request')")
+    wait_until(page, "() => document.activeElement.matches('.request')")
     page.wait_for_timeout(800)  # keys count after a pause
     page.keyboard.press("y")
     page.locator(".request").wait_for(state="detached")
-    until(page, "() => document.activeElement.id === 'message'")
+    wait_until(page, "() => document.activeElement.id === 'message'")
     page.keyboard.press("Control+.")
 
     page.locator(".block-turn_over").wait_for()
     assert (server.workspace / "a.txt").is_file()
     page.keyboard.press("Control+k")
-    until(page, "() => document.activeElement.type === 'search'")
+    wait_until(page, "() => document.activeElement.type === 'search'")
 
 
 def test_live_regions_announce_requests_and_answers_to_screen_readers(
@@ -184,7 +184,7 @@ def test_live_regions_announce_requests_and_answers_to_screen_readers(
     page.locator(".request").wait_for()
     button(page, "Yes").click()
     answer(page, "All written.")
-    until(page, "() => told.some((t) => t.includes('All **written**'))")
+    wait_until(page, "() => told.some((t) => t.includes('All **written**'))")
 
     value = page.evaluate("() => told")
     assert any(

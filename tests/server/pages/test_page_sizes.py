@@ -15,7 +15,7 @@ from tests.server.pages.test_page_stories import (
     bash,
     button,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -113,12 +113,12 @@ def test_no_sheet_covers_the_conversation_of_a_window_that_becomes_small(
     wide = page.evaluate(sides)
 
     page.set_viewport_size({"width": 360, "height": 640})
-    until(page, f"() => String(({sides})()) === 'false,false'")
+    wait_until(page, f"() => String(({sides})()) === 'false,false'")
     button(page, "Show conversations").click()
     page.locator("#list").wait_for()
     page.set_viewport_size(viewport)
 
-    until(page, f"() => String(({sides})()) === 'true,true'")
+    wait_until(page, f"() => String(({sides})()) === 'true,true'")
     assert wide == [True, True]
 
 
@@ -133,7 +133,7 @@ def test_a_list_that_is_typed_into_stays_when_the_window_becomes_small(
     search.click()
 
     page.set_viewport_size({"width": 360, "height": 640})
-    until(page, "() => innerWidth === 360")
+    wait_until(page, "() => innerWidth === 360")
     page.keyboard.type("pick")
 
     assert search.input_value() == "pick"
@@ -175,7 +175,7 @@ def test_words_of_a_table_are_whole_and_a_wide_table_takes_the_width(
     )
     scrolls = room.evaluate("(e) => e.scrollWidth > e.clientWidth")
     page.set_viewport_size({"width": 2560, "height": 1440})
-    until(
+    wait_until(
         page,
         "() => { const e = document.querySelector('.table-room'); return e.scrollWidth <= e.clientWidth + 1; }",
     )

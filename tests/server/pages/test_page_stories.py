@@ -52,13 +52,13 @@ def listen(page: Any) -> None:
     )
 
 
-def until(page: Any, holds: str, seconds: float = 15.0) -> None:
+def wait_until(page: Any, condition: str, seconds: float = 15.0) -> None:
     """Wait until this JavaScript is true; the page's policy forbids Playwright's own way."""
     for _ in range(int(seconds * 10)):
-        if page.evaluate(holds):
+        if page.evaluate(condition):
             return
         page.wait_for_timeout(100)
-    raise AssertionError(f"not within {seconds} s: {holds}")
+    raise AssertionError(f"not within {seconds} s: {condition}")
 
 
 def id_of(page: Any) -> str:
@@ -364,7 +364,7 @@ def test_an_approval_in_one_tab_closes_the_request_in_the_other(
     button(two, "Allow").click()
 
     one.locator(".request").wait_for(state="detached")
-    until(one, "() => told.some((each) => each.includes('another window'))")
+    wait_until(one, "() => told.some((each) => each.includes('another window'))")
     answer(one, "Written.")
     answer(two, "Written.")
 
@@ -442,7 +442,7 @@ def test_an_attached_image_is_shown_and_sent(
     assert page.locator(".thumbs").is_hidden()
     locator = page.locator(".block-heard img")
     locator.wait_for()
-    until(page, "() => document.querySelector('.block-heard img').naturalWidth === 1")
+    wait_until(page, "() => document.querySelector('.block-heard img').naturalWidth === 1")
 
 
 @BOTH
@@ -476,7 +476,7 @@ def test_rewinding_can_keep_what_another_program_changed(
     server = serve({"calls": [*WRITE["calls"], call]}, {"text": "Written."})
     page = pages.open(server)
     send(page, "Write")
-    until(page, "() => document.querySelectorAll('.request').length === 2")
+    wait_until(page, "() => document.querySelectorAll('.request').length === 2")
     button(page, "Yes to all 2").click()
     answer(page, "Written.")
     (server.workspace / "a.txt").write_text("by hand\n")
@@ -760,7 +760,7 @@ def test_frames_of_one_text_are_grouped_in_one_expandable_row(
     assert rows.count() == 1
     times = int(rows.locator(".times").inner_text().strip(" ×"))
     rows.locator("summary").click()
-    until(page, "document.querySelector('.frame [open] pre')?.textContent !== ''")
+    wait_until(page, "document.querySelector('.frame [open] pre')?.textContent !== ''")
     frames = [json.loads(line) for line in rows.locator("pre").inner_text().splitlines()]
 
     assert times == len(frames) > 1

@@ -13,7 +13,7 @@ import pytest
 from refold.process_groups import signal_session
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import answer, button, send, until
+from tests.server.pages.test_page_stories import answer, button, send, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(240)]
 Serve = Callable[..., Server]
@@ -45,10 +45,10 @@ def open_terminal(page: Any) -> None:
     page.get_by_role("tab", name="Terminal").click()
     button(page, "Open a terminal").click()
     page.locator(".terminal-state", has_text="/bin/bash in").wait_for()
-    until(page, "() => document.querySelector('.xterm-rows').innerText.trim() !== ''")
+    wait_until(page, "() => document.querySelector('.xterm-rows').innerText.trim() !== ''")
 
 
-def begin(pages: Watched, server: Server, **options: Any) -> Any:
+def open_page(pages: Watched, server: Server, **options: Any) -> Any:
     page = pages.open(server, "/dev", **options)
     send(page, "Hi")
     answer(page, "Hello.")
@@ -62,7 +62,7 @@ def rows(page: Any) -> str:
 
 def wait_for_row(page: Any, text: str) -> None:
     """Wait for a row that begins with this text: not for the line that was typed."""
-    until(
+    wait_until(
         page,
         f"() => [...document.querySelectorAll('.xterm-rows > div')]"
         f".some((row) => row.innerText.startsWith({text!r}))",
@@ -91,7 +91,7 @@ def wait_for_journal(tmp_path: Path, pattern: str) -> str:
 def test_a_command_is_typed_stopped_and_recorded_and_a_selection_goes_to_the_model(
     server: Server, pages: Watched, tmp_path: Path, size: dict[str, Any]
 ) -> None:
-    page = begin(pages, server, **size)
+    page = open_page(pages, server, **size)
     type_line(page, r"printf '\033[31mred \033[38;2;1;2;3mgrüße %s\033[0m\n' $((40+2))")
     wait_for_row(page, "red grüße 42")
     found = problems(page)
@@ -125,7 +125,7 @@ def test_a_command_is_typed_stopped_and_recorded_and_a_selection_goes_to_the_mod
 def test_the_keyboard_leaves_the_terminal_and_other_panels_keep_it(
     server: Server, pages: Watched
 ) -> None:
-    page = begin(pages, server, **WIDE)
+    page = open_page(pages, server, **WIDE)
     type_line(page, "stty size; tput smcup; printf full%s $((1+1))")
     wait_for_row(page, "full2")
     page.keyboard.type("jkpG/\t")  # keys of the page, which belong to the shell here
@@ -145,7 +145,7 @@ def test_the_keyboard_leaves_the_terminal_and_other_panels_keep_it(
 
 
 def test_a_terminal_follows_the_size_of_its_window(server: Server, pages: Watched) -> None:
-    page = begin(pages, server, **WIDE)
+    page = open_page(pages, server, **WIDE)
     type_line(page, "trap 'echo size $(stty size)' WINCH")
     page.set_viewport_size({"width": 1440, "height": 600})
     page.wait_for_timeout(500)
@@ -163,7 +163,7 @@ def test_a_terminal_follows_the_size_of_its_window(server: Server, pages: Watche
 def test_reloading_ends_the_shell_and_windows_have_shells_of_their_own(
     server: Server, pages: Watched, tmp_path: Path
 ) -> None:
-    page = begin(pages, server, **WIDE)
+    page = open_page(pages, server, **WIDE)
     type_line(page, "mine=$((40+2))")
     other = page.context.new_page()
     other.goto(page.url)
@@ -190,7 +190,7 @@ def test_the_shell_ends_with_a_killed_server_and_the_page_says_so(
     server: Server, pages: Watched, tmp_path: Path, number: signal.Signals
 ) -> None:
     pages.expect_loss = True
-    page = begin(pages, server, **WIDE)
+    page = open_page(pages, server, **WIDE)
     type_line(page, "sleep 1000 & echo pid=$$. ")
     wait_for_row(page, "pid=")
     match = re.search(r"^pid=(\d+)\.", rows(page), re.MULTILINE)

@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -109,7 +109,7 @@ def test_an_attached_file_does_not_replace_an_existing_file(
     page.fill("#message", "Read")
     attach(page, "README.md", b"mine")
     beside = server.workspace / "README-1.md"
-    until(page, "document.querySelector('#message').value.includes('README')")
+    wait_until(page, "document.querySelector('#message').value.includes('README')")
 
     assert draft(page) == "Read @README-1.md "
     assert (server.workspace / "README.md").read_text() == "ORIGINAL"

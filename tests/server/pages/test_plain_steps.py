@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import refold
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import answer, bash, button, send, until
+from tests.server.pages.test_page_stories import answer, bash, button, send, wait_until
 
 NODE = shutil.which("node")
 HERE = Path(__file__).parent
@@ -94,7 +94,7 @@ def test_the_end_of_a_turn_counts_files_and_commands(serve: Serve, pages: Watche
     files = [{"tool": "write_file", "arguments": {"path": name, "content": "x"}} for name in ("a.txt", "b.txt")]  # fmt: skip
     page = pages.open(serve({"calls": files}, bash("touch c.txt"), {"text": "Done."}))
     send(page, "Write")
-    until(page, "() => document.querySelectorAll('.request').length === 2")
+    wait_until(page, "() => document.querySelectorAll('.request').length === 2")
     button(page, "Yes to all 2").click()
     page.locator(".request", has_text="touch").wait_for()
     button(page, "Yes").click()
@@ -119,7 +119,7 @@ def test_a_running_command_shows_its_time_and_last_line(
     button(page, "Yes").click()
 
     page.locator(".block-called .about", has_text="second").wait_for()
-    until(
+    wait_until(
         page, "() => /^[3-9] s$/.test(document.querySelector('.running-time')?.textContent)"
     )
 

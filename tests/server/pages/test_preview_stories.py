@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, button, send, until
+from tests.server.pages.test_page_stories import BOTH, answer, button, send, wait_until
 from tests.server.test_previews import PIXEL, pdf
 from tests.tools.workbooks import cells, text_row, workbook
 
@@ -168,7 +168,7 @@ def test_a_preview_fits_a_phone(serve: Serve, pages: Watched, path: str) -> None
 
     dialog = open_file(page, "two.pdf")
     dialog.locator("img").wait_for()
-    until(
+    wait_until(
         page,
         "() => document.querySelector('.preview img').getBoundingClientRect().right <= 360",
     )

@@ -13,7 +13,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     button,
     send,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -42,12 +42,12 @@ def test_the_page_stays_scrolled_to_the_end_while_requests_appear_and_close(
 
     send(page, "Write a.txt")
     page.locator(".request").wait_for()
-    until(page, AT_END)
+    wait_until(page, AT_END)
     button(page, WORDS[path]["yes"]).click()
     answer(page, "The end.")
     page.locator(".request").wait_for(state="detached")
 
-    until(page, AT_END)
+    wait_until(page, AT_END)
     assert page.locator(".latest").is_hidden()
 
 
@@ -59,7 +59,7 @@ def test_a_page_scrolled_up_keeps_its_position(
     page = pages.open(server, path)
     send(page, "Look")
     answer(page, "Paragraph 39")
-    until(page, AT_END)
+    wait_until(page, AT_END)
 
     page.locator(".scroller").hover()
     page.mouse.wheel(0, -600)
@@ -70,7 +70,7 @@ def test_a_page_scrolled_up_keeps_its_position(
 
     assert page.evaluate("() => document.querySelector('.scroller').scrollTop") == before
     page.locator(".latest").click()
-    until(page, AT_END)
+    wait_until(page, AT_END)
 
 
 @BOTH

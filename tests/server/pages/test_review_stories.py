@@ -13,7 +13,14 @@ import refold
 from tests.place.repositories import git
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, send, until
+from tests.server.pages.test_page_stories import (
+    BOTH,
+    WORDS,
+    answer,
+    button,
+    send,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -84,7 +91,7 @@ def test_generated_files_are_one_line_until_they_are_asked_for(
 
     button(dialog, "Show 3 generated files in __pycache__, node_modules").click()
 
-    until(page, "() => document.querySelectorAll('.review-section').length === 5")
+    wait_until(page, "() => document.querySelectorAll('.review-section').length === 5")
     assert sorted(before) == ["src/app/a.py", "src/app/sub/b.py"]
     assert problems(page) == []
 
@@ -180,14 +187,14 @@ def test_a_review_fits_the_window_and_axe_finds_no_serious_problem(
     page.locator(".review-note").wait_for()
 
     assert problems(page) == []
-    until(
+    wait_until(
         page,
         "() => [...document.querySelectorAll('.review, .review button, .review select')]"
         ".every((each) => each.getBoundingClientRect().right <= innerWidth + 0.5)",
     )
     page.keyboard.press("Escape")
     page.locator(".review").wait_for(state="detached")
-    until(page, "() => document.activeElement.textContent.includes('Review changes')")
+    wait_until(page, "() => document.activeElement.textContent.includes('Review changes')")
 
 
 def test_removed_lines_stand_beside_added_ones_and_single_folders_are_joined() -> None:

@@ -12,7 +12,14 @@ from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, bash, button, send, until
+from tests.server.pages.test_page_stories import (
+    BOTH,
+    answer,
+    bash,
+    button,
+    send,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -220,7 +227,7 @@ def test_settings_open_by_a_command_and_the_focus_stays_in_them(
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     settings(page).locator(".settings-row", has_text="Invoices are in").wait_for()
-    until(page, "document.activeElement.id === 'settings-body'")
+    wait_until(page, "document.activeElement.id === 'settings-body'")
 
     assert page.locator(".card").count() == 0
 

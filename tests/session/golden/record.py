@@ -66,9 +66,9 @@ FINISH = ToolCall("call-3", "finish", Raw(b'{"answer":"Two."}'), "toolu_3")
 ABOVE = "sha256-above"
 
 
-def answer(*parts: Any, **more: Any) -> ModelAnswered:
+def answer(*parts: Any, **fields: Any) -> ModelAnswered:
     usage = Usage(fresh=10, cached=5, cache_write=1, output=3, reasoning=2)
-    return ModelAnswered(Message("assistant", parts), usage, model="acme/one", **more)
+    return ModelAnswered(Message("assistant", parts), usage, model="acme/one", **fields)
 
 
 EVENTS: list[Event] = [
