@@ -23,7 +23,7 @@ import refold.tools
 from refold.cli import man
 from refold.commands.table import SlashCommand
 from refold.tools.contract import Tool
-from scripts import settings_tables
+from scripts import package_map, recorded_run, settings_tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 MANUAL = DOCS / "refold.1"  # goes into the wheel
@@ -32,6 +32,7 @@ BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.D
 
 def main() -> None:
     whole = {MANUAL: man.man_page()}
+    whole |= {DOCS / "images/packages.svg": package_map.draw()}
     whole |= {DOCS / "schema" / name: text for name, text in schemas().items()}
     for page in sorted(DOCS.rglob("*.md")):
         whole[page] = replace_blocks(page.read_text(encoding="utf-8"))
@@ -224,6 +225,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "events": events,
     "parts": parts,
     "providers": providers,
+    "run-events": recorded_run.events,
+    "run-frames": recorded_run.frames,
+    "run-packages": recorded_run.packages,
+    "run-requests": recorded_run.requests,
     "settings": settings_tables.sections,
     "slash-commands": slash_commands,
     "tools": tools,

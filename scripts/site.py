@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from refold.learn.course import lessons
@@ -48,6 +50,14 @@ OLD_NAMES = {
 }
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
 FENCES = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+GLOSSARY = Path("docs/reference/glossary.md")
+# Words of the glossary that mean something else in other pages, too.
+AMBIGUOUS_WORDS = {"agent", "claim", "client", "effect", "event", "evidence", "kept", "leaf", "mark", "policy", "view", "written"}  # fmt: skip
+# Code, links and headings, in which no word becomes a link.
+NOT_PROSE = re.compile(
+    r"(`+.*?`+|!?\[[^]]*\]\([^)]*\)|\[!\[.*?\)\]\(.*?\)|^#[^\n]*$|^\|[-| ]+$|<[^>]*>)",
+    re.MULTILINE | re.DOTALL,
+)
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the same pages give the same archive
 REDIRECT = """<!doctype html>
@@ -120,11 +130,31 @@ class Page:
         """
         parts = FENCES.split(read_source(self.source))
         parts[::2] = [LINK.sub(self._link, part) for part in parts[::2]]
+        if GLOSSARY in self._places and self.source != GLOSSARY:
+            parts[::2] = self._link_words(parts[::2])
         is_searched = not self._place.startswith(("decisions/", "reference/changelog"))
         # A comment after a table would be a row of it.
         return ("" if is_searched else NOT_SEARCHED) + "".join(parts).replace(
             "\n<!-- end -->", "\n\n<!-- end -->"
         )
+
+    def _link_words(self, parts: Sequence[str]) -> list[str]:
+        """Link the first use of each word of the glossary to it."""
+        target = os.path.relpath(self._places[GLOSSARY], Path(self._place).parent)
+        left = set(glossary_words())
+
+        def link(match: re.Match[str]) -> str:
+            word = match[0].lower().removesuffix("s")
+            if word not in left:
+                return match[0]
+            left.discard(word)
+            return f"[{match[0]}]({target})"
+
+        any_word = re.compile(rf"\b({'|'.join(sorted(left))})s?\b", re.IGNORECASE)
+        pieces = [NOT_PROSE.split(part) for part in parts]
+        for piece in pieces:
+            piece[::2] = [any_word.sub(link, text) for text in piece[::2]]
+        return ["".join(piece) for piece in pieces]
 
     def _link(self, match: re.Match[str]) -> str:
         source = Path(os.path.normpath(self.source.parent / match[2]))
@@ -144,6 +174,16 @@ def read_source(source: Path) -> str:
     if source.parent.name == "course":
         return slugs[source.name].text()
     return (ROOT / source).read_text(encoding="utf-8")
+
+
+@cache
+def glossary_words() -> frozenset[str]:
+    """The words of the glossary that have one meaning in all pages."""
+    rows = re.findall(
+        r"^\| (\w[\w, ]*) \|", (ROOT / GLOSSARY).read_text("utf-8"), re.MULTILINE
+    )
+    words = {word for row in rows for word in row.split(", ")}
+    return frozenset(words - AMBIGUOUS_WORDS - {"word"})
 
 
 def file_place(file: Path) -> str:

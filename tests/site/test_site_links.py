@@ -66,3 +66,28 @@ def test_sections_name_each_page_once() -> None:
     records = {p for p in site.page_places().values() if p.startswith("decisions/0")}
 
     assert sorted(sections) == sorted(set(site.page_places().values()) - records)
+
+
+def test_a_page_links_the_first_use_of_a_word_to_the_glossary_and_leaves_code_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path("docs/guides/hooks.md")
+    places = {source: "guides/hooks.md", site.GLOSSARY: "reference/glossary.md"}
+    for path in places:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    site.glossary_words.cache_clear()
+    (tmp_path / site.GLOSSARY).write_text(
+        "| word | meaning |\n|---|---|\n| journal | a |\n| seam | b |\n"
+    )
+    (tmp_path / source).write_text(
+        "# The journal\n\n`journal` and [the seam](hooks.md): Journals, a journal.\n\n```\nseam\n```\n"
+    )
+
+    text = site.Page(source, places[source], places).text()
+    site.glossary_words.cache_clear()
+
+    link = "[Journals](../reference/glossary.md)"
+    assert text == (
+        f"# The journal\n\n`journal` and [the seam](hooks.md): {link}, a journal.\n\n```\nseam\n```\n"
+    )

@@ -148,7 +148,7 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
 
 
 def _wait_for(process: "subprocess.Popen[bytes]") -> int:
-    """The exit code of refold when the reader's program has ended, and its errors on stderr.
+    """The exit code of refold when the reader's program has exited, and its errors on stderr.
 
     Ctrl+C reaches the program, which decides what it means; if that ends it, its traceback says
     nothing that the reader does not know.
