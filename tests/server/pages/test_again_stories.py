@@ -117,6 +117,7 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
     wait_until(page, f"() => !location.href.includes({source!r})")
     wait_until(page, "() => document.querySelector('#message').value === 'Say one'")
     assert page.locator(".block-words").count() == 0
+    assert page.locator(".composer .problem").is_hidden()
     send(page, "Say two")
     page.locator(".block-heard", has_text="Say two").wait_for()
 

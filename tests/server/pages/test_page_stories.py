@@ -401,7 +401,7 @@ def test_a_message_sent_during_an_upload_names_the_files_and_is_the_title(
     page = pages.open(server, path)
     held = list[Any]()
     page.route("**/april.csv*", lambda route: held.append(route))
-    page.locator(".composer input[type=file]").set_input_files(
+    page.locator(".composer input[type=file]").first.set_input_files(
         [{"name": f"{month}.csv", "mimeType": "text/csv", "buffer": b"1\n"} for month in ("march", "april")]
     )  # fmt: skip
     page.get_by_text("march.csv").first.wait_for()
@@ -431,7 +431,7 @@ def test_an_attached_image_is_shown_and_sent(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "A picture."}), path)
-    page.locator(".composer input[type=file]").set_input_files(
+    page.locator(".composer input[type=file]").first.set_input_files(
         {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL}
     )
     page.get_by_role("img", name="dot.png").wait_for()
@@ -439,7 +439,7 @@ def test_an_attached_image_is_shown_and_sent(
     send(page, "What is this?")
 
     answer(page, "A picture.")
-    assert page.locator(".thumbs").is_hidden()
+    assert page.locator(".attached").is_hidden()
     locator = page.locator(".block-heard img")
     locator.wait_for()
     wait_until(page, "() => document.querySelector('.block-heard img').naturalWidth === 1")

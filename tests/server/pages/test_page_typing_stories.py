@@ -1,6 +1,7 @@
 """What is typed, attached and linked on the pages does no more than was meant."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     send,
-    wait_until,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -26,7 +26,7 @@ def draft(page: Any) -> str:
 
 
 def attach(page: Any, name: str, content: bytes) -> None:
-    page.locator("form.composer input[type=file]").set_input_files(
+    page.locator("form.composer input[type=file]").first.set_input_files(
         {"name": name, "mimeType": "text/plain", "buffer": content}
     )
 
@@ -96,24 +96,80 @@ def test_draft_stays_with_its_conversation_and_survives_a_reload(
     assert draft(page) == ""
 
 
+def chips(page: Any) -> list[str]:
+    """The names of what is attached, as a screen reader has them."""
+    buttons = page.locator(".attachment .icon-button")
+    names = buttons.evaluate_all("all => all.map((b) => b.ariaLabel)")
+    return [name.removeprefix("Remove ") for name in names]
+
+
+PASTE = """text => {
+  const data = new DataTransfer();
+  data.setData("text/plain", text);
+  document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+}"""
+
+
 @BOTH
-def test_an_attached_file_does_not_replace_an_existing_file(
-    serve: Serve, pages: Watched, path: str
+def test_attachments_are_chips_that_keys_remove_and_the_message_names_the_others(
+    serve: Serve, pages: Watched, path: str, tmp_path: Path
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "I see."})
     (server.workspace / "README.md").write_text("ORIGINAL")
+    (server.workspace / "plans").mkdir()
+    folder = tmp_path / "plans"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git/config").write_text("hidden")
+    (folder / "may").mkdir()
+    (folder / "may/first.txt").write_text("1 May")
     page = pages.open(server, path)
     send(page, "First")
     answer(page, "Hello.")
 
     page.fill("#message", "Read")
     attach(page, "README.md", b"mine")
-    beside = server.workspace / "README-1.md"
-    wait_until(page, "document.querySelector('#message').value.includes('README')")
+    page.locator(".attachment", has_text="README-1.md").wait_for()
+    page.locator("form.composer input[webkitdirectory]").set_input_files(folder)
+    page.locator(".attachment", has_text="plans-1").wait_for()
+    page.focus("#message")
+    page.evaluate(PASTE, "a short text")
+    page.evaluate(PASTE, "a line\r\n" * 40)
+    page.evaluate(PASTE, "x" * 2000)
+    every = [
+        "README-1.md",
+        "plans-1",
+        "Pasted text, 40 lines",
+        "Pasted text, 2,000 characters",
+    ]
+    assert chips(page) == every
+    page.reload()
+    page.locator(".attachment").first.wait_for()
+    assert (draft(page), chips(page)) == ("Read", every)
 
-    assert draft(page) == "Read @README-1.md "
+    page.focus("#message")
+    page.keyboard.press("Home")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Delete")
+    page.get_by_role("status").filter(has_text="2,000 characters is removed").wait_for()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Delete")
+    page.get_by_role("status").filter(has_text="It stays in the folder.").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+
+    answer(page, "I see.")
+    assert chips(page) == []
+    message = page.locator(".block-heard").last
+    assert message.locator(".named li").all_inner_texts() == ["plans-1/"]
+    assert message.inner_text().count("a line") == 40
+    shown = message.bounding_box()["height"]
+    message.get_by_role("button", name="Show all").click()
+    assert message.bounding_box()["height"] > shown + 300
     assert (server.workspace / "README.md").read_text() == "ORIGINAL"
-    assert beside.read_text() == "mine"
+    assert (server.workspace / "README-1.md").read_text() == "mine"
+    assert (server.workspace / "plans-1/may/first.txt").read_text() == "1 May"
+    assert not (server.workspace / "plans-1/.git").exists()
 
 
 @BOTH

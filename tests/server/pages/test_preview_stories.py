@@ -58,7 +58,7 @@ def test_tables_markdown_images_and_pdf_pages_are_shown(
 
     dialog = open_file(page, "sums.csv")
     dialog.locator("td").first.wait_for()
-    table = dialog.locator("th, td").all_inner_texts()
+    table = dialog.locator("table th, table td").all_inner_texts()
     found = problems(page)
     button(dialog, "Close").click()
     dialog = open_file(page, "notes.md")
@@ -97,7 +97,7 @@ def test_a_workbook_is_shown_as_tables_with_its_sheets_as_tabs(
     page.keyboard.press("ArrowRight")
     dialog.locator("td", has_text="12.50").wait_for()
 
-    table = dialog.locator("th, td").all_inner_texts()
+    table = dialog.locator("table th, table td").all_inner_texts()
     numbers = dialog.locator(".number").all_inner_texts()
     chosen = dialog.locator("[role=tab][aria-selected=true]").inner_text()
     found = problems(page)

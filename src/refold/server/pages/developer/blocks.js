@@ -7,6 +7,7 @@ import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js"
 import { exact, onOneLine } from "../shared/escape.js";
 import { downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
+import { messageText } from "../shared/message.js";
 import { openChild } from "../shared/nodes.js";
 import { growing } from "../shared/transcript.js";
 import { previewButton } from "../shared/previews.js";
@@ -38,7 +39,7 @@ function heard(block, context, waits) {
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),
       h("span", { class: "seq" }, `#${block.seq}`), block.rewound ? h("span", { class: "tag" }, t.rewound) : null,
       waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null, tools),
-    h("div", { class: "text" }, exact(block.said)), pictures(block, context));
+    h("div", { class: "text" }, messageText(block, context)), pictures(block, context));
 }
 
 function pictures(block, context) {

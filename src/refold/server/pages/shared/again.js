@@ -118,7 +118,7 @@ export class Again {
   async putBack(message, id) {
     this.page.composer.putBack(message.said);
     const images = await imagesOf(message, id);
-    this.page.composer.addImages(images);
+    this.page.composer.attachments.addPictures(images);
   }
 }
 

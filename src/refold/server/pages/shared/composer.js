@@ -1,28 +1,27 @@
-// The message box: text, pictures by paste, drop and choice, `/` and `@` suggestions, and while
-// a turn runs the choice of when the message is read. What becomes of it is decided by the page.
+// The message box: text, attachments by paste, drop and choice, `/` and `@` suggestions, and while
+// a turn runs the choice of when the message is read. What becomes of it is decided by the page, and
+// what is attached is kept in `attachments`.
 
-import { base64 } from "./api.js";
+import { Attachments, chosenFolder, compose, isLong, readDrop, TooManyFiles } from "./attachments.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { Drafts, NEW } from "./drafts.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const LARGEST = 3_700_000; // bytes: what models take
+const MAX_IMAGE_BYTES = 3_700_000; // what models take
 const TALLEST = 240; // pixels
 const OFFERED = 8;
 
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, completions(before), upload(files): a promise of the conversation, say(text), command(text): a promise of
-   * true if it was one, which rejects where it cannot be run.
+   * of {name, about}, completions(before), upload(files) and uploadFolder({name, files}): promises of the conversation, say(text),
+   * command(text): a promise of true if it was one, which rejects where it cannot be run.
    */
   constructor(texts, on) {
     this.texts = texts;
     this.on = on;
-    this.images = [];
     this.running = false;
     this.drafts = new Drafts();
-    this.pictures = new Map(); // of the drafts of other conversations
     this.at = NEW;
     this.text = h("textarea", {
       id: "message", rows: "1", placeholder: texts.placeholder, "aria-label": texts.composer,
@@ -34,11 +33,17 @@ export class Composer {
       },
     });
     this.list = h("ul", { id: "suggestions", role: "listbox", "aria-label": texts.suggestions, hidden: true });
-    this.thumbs = h("ul", { class: "thumbs", hidden: true });
+    this.attachments = new Attachments(texts, {
+      changed: () => this.changed(), say: on.say, leave: () => this.text.focus(), unfold: (text) => this.insert(text),
+    });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.picker = h("input", {
       type: "file", multiple: true, class: "unseen", tabindex: "-1",
       "aria-label": texts.attach, on: { change: () => this.addFiles([...this.picker.files]) },
+    });
+    this.folderPicker = h("input", {
+      type: "file", webkitdirectory: true, class: "unseen", tabindex: "-1",
+      "aria-label": texts.attachFolder, on: { change: () => this.addFolder(() => chosenFolder([...this.folderPicker.files])) },
     });
     this.whenButtons = ["now", "next", "instead"].map((when) => h("label", { class: "when" },
       h("input", { type: "radio", name: "when", value: when, checked: when === "now" }),
@@ -57,8 +62,9 @@ export class Composer {
         drop: (e) => this.dropped(e),
       },
     }, this.problem, this.when, this.list,
-    h("div", { class: "box" }, this.thumbs, this.text,
+    h("div", { class: "box" }, this.attachments.element, this.text,
       h("div", { class: "box-row" }, iconButton("clip", texts.attach, () => this.picker.click()), this.picker,
+        iconButton("folder", texts.attachFolder, () => this.folderPicker.click()), this.folderPicker,
         h("span", { class: "drop-note", "aria-hidden": "true" }, texts.dropHere),
         h("span", { class: "room" }), this.stopButton, this.sendButton)));
     this.text.value = this.drafts.get(NEW);
@@ -78,11 +84,8 @@ export class Composer {
   /** The box is for this conversation now, and has its draft. */
   setConversation(id) {
     if (id === this.at) return;
-    this.pictures.set(this.at, this.images);
     this.at = id;
-    this.images = this.pictures.get(id) ?? [];
-    this.pictures.delete(id);
-    this.showThumbs();
+    this.attachments.setConversation(id);
     this.text.value = this.drafts.get(id);
     this.complain("");
     this.changed();
@@ -92,13 +95,14 @@ export class Composer {
   began(id) {
     if (this.at !== NEW) return;
     this.drafts.move(NEW, id);
+    this.attachments.began(id);
     this.at = id;
   }
 
   /** The conversation is gone, and its draft with it. */
   forget(id) {
     this.drafts.set(id, "");
-    this.pictures.delete(id);
+    this.attachments.forget(id);
   }
 
   setText(text) {
@@ -122,22 +126,12 @@ export class Composer {
     else this.drafts.set(id, joined);
   }
 
-  /** Name files at the end. The caret stays in words that are being typed. */
-  addMention(text, id) {
-    const { selectionStart: caret, value } = this.text;
-    const typing = id === this.at && value.slice(0, caret).trim() && !/(^|\s)@(\S+|"[^"]*")\s*$/.test(value.slice(0, caret));
-    this.add(text, id);
-    if (typing) this.text.setSelectionRange(caret, caret);
-  }
-
   /** A text that comes back; what was typed meanwhile stands below it. */
   putBack(text) {
     this.setText(this.text.value ? `${text}\n${this.text.value}` : text);
   }
 
   clear() {
-    this.images = [];
-    this.showThumbs();
     this.text.value = "";
     this.complain("");
     this.typed();
@@ -151,8 +145,13 @@ export class Composer {
   changed() {
     this.text.style.height = "auto";
     this.text.style.height = `${Math.min(TALLEST, this.text.scrollHeight)}px`;
-    this.sendButton.classList.toggle("is-ready", Boolean(this.text.value.trim() || this.images.length));
+    this.sendButton.classList.toggle("is-ready", this.isFull());
     this.suggest();
+  }
+
+  /** Is there something to send? */
+  isFull() {
+    return Boolean(this.text.value.trim() || this.attachments.items.length);
   }
 
   async send() {
@@ -161,40 +160,46 @@ export class Composer {
       if ((await this.upload).some((id) => id !== this.at)) return;
       this.complain("");
     }
-    const text = this.text.value.trim();
-    if (!text && !this.images.length) return;
-    if (!this.images.length && text.startsWith("/") && await this.ran(text)) return;
+    if (!this.isFull()) return;
+    const typed = this.text.value.trim();
+    const text = compose(typed, this.attachments.items);
+    const images = this.attachments.items.filter((item) => item.data).map((item) => item.data);
+    if (!images.length && text.startsWith("/") && await this.ran(text, typed)) return;
     const when = this.running ? this.when.querySelector("input:checked").value : "start";
-    const { images, at } = this;
+    const { at } = this;
+    const items = this.attachments.take();
     this.clear();
     try {
-      await this.on.send({ text, images: images.map((i) => i.data), when });
+      await this.on.send({ text, images, when });
     } catch (error) {
-      this.notSent(text, images, at === NEW ? this.at : at);
-      this.complain(this.texts.sentFailed(error.message));
+      const id = at === NEW ? this.at : at;
+      this.notSent(typed, items, id);
+      if (id === this.at) this.complain(this.texts.sentFailed(error.message));
     }
   }
 
   /** Was it a command? One that cannot be run stays, with the reason. */
-  async ran(text) {
+  async ran(text, typed) {
     const { at } = this;
     try {
       if (!(await this.on.command(text))) return false;
-      if (this.at === at && this.text.value.trim() === text) this.clear();
+      if (this.at === at && this.text.value.trim() === typed) {
+        this.attachments.take();
+        this.clear();
+      }
     } catch (error) {
       this.complain(error.message);
     }
     return true;
   }
 
-  notSent(text, images, id) {
+  notSent(text, items, id) {
+    this.attachments.putBack(items, id);
     if (id !== this.at) {
       if (!this.drafts.get(id)) this.drafts.set(id, text);
       return;
     }
     if (!this.text.value) this.text.value = text;
-    this.images = [...images, ...this.images];
-    this.showThumbs();
     this.typed();
   }
 
@@ -211,6 +216,9 @@ export class Composer {
       this.send();
     } else if (event.key === "Escape" && this.running && !this.text.value) {
       this.on.stop();
+    } else if (event.key === "Backspace" && !this.text.selectionEnd && this.attachments.items.length) {
+      event.preventDefault();
+      this.attachments.focusLast();
     }
   }
 
@@ -286,61 +294,58 @@ export class Composer {
     this.typed();
   }
 
-  // Pictures.
+  // Attachments.
 
   pasted(event) {
     const files = [...(event.clipboardData?.files ?? [])];
-    if (!files.length) return;
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (!files.length && !isLong(text)) return;
     event.preventDefault();
-    this.addFiles(files);
+    if (files.length) this.addFiles(files);
+    else this.attachments.addPaste(text);
   }
 
   dropped(event) {
     event.preventDefault();
     this.element.classList.remove("is-over");
-    this.addFiles([...event.dataTransfer.files]);
+    const { files, folders } = readDrop(event.dataTransfer);
+    if (files.length) this.addFiles(files);
+    for (const folder of folders) this.addFolder(() => folder);
   }
 
   async addFiles(files) {
     this.complain("");
-    this.picker.value = "";
     const others = files.filter((file) => !IMAGES.has(file.type));
-    if (others.length) {
-      if (this.on.upload) this.uploaded(this.on.upload(others));
-      else this.complain(this.texts.notAnImage(others[0].name));
-    }
+    if (others.length) this.uploaded(others.length, this.on.upload(others));
     for (const file of files.filter((each) => IMAGES.has(each.type))) {
-      if (file.size > LARGEST) {
-        this.complain(this.texts.imageTooLarge(file.name));
-        continue;
-      }
-      this.addImages([{ content: await base64(file), kind: file.type, name: file.name || "picture.png" }]);
+      if (file.size > MAX_IMAGE_BYTES) this.complain(this.texts.imageTooLarge(file.name));
+      else await this.attachments.addPicture(file);
     }
+    this.picker.value = "";
+    this.text.focus();
   }
 
-  async uploaded(upload) {
+  async addFolder(read) {
+    this.complain("");
+    try {
+      const folder = await read();
+      if (folder.files.length) this.uploaded(folder.files.length, this.on.uploadFolder(folder));
+      else this.complain(this.texts.attachments.emptyFolder(folder.name));
+    } catch (error) {
+      this.complain(error instanceof TooManyFiles ? this.texts.attachments.tooMany(error.folder) : this.texts.dialogFailed(error.message));
+    }
+    this.folderPicker.value = "";
+    this.text.focus();
+  }
+
+  /** A message waits for these files. */
+  async uploaded(count, upload) {
     const all = Promise.all([...(this.upload ? [this.upload] : []), upload]).then((ids) => ids.flat());
     this.upload = all;
+    this.attachments.setPending(this.attachments.pending + count);
     await all;
-    if (this.upload === all) this.upload = null;
-  }
-
-  /** Pictures as a message carries them. */
-  addImages(images) {
-    this.images.push(...images.map((data) => ({ data, url: `data:${data.kind};base64,${data.content}`, name: data.name })));
-    this.showThumbs();
-    this.changed();
-  }
-
-  showThumbs() {
-    this.thumbs.hidden = !this.images.length;
-    fill(this.thumbs, this.images.map((image, n) => h("li", {},
-      h("img", { src: image.url, alt: image.name }),
-      iconButton("close", this.texts.removeImage(image.name), () => {
-        this.images.splice(n, 1);
-        this.showThumbs();
-        this.changed();
-        this.text.focus();
-      }))));
+    if (this.upload !== all) return;
+    this.upload = null;
+    this.attachments.setPending(0);
   }
 }

@@ -6,6 +6,7 @@ export const NEWEST = 400; // events of a conversation that are there when it is
 const FIRST = 300; // milliseconds before the first new try
 const LONGEST = 15_000;
 const ORDER_PATIENCE = 60_000;
+export const LEFT = "Left"; // the kind of the error of an order whose conversation is open no more
 
 export class Connection {
   /**
@@ -132,7 +133,7 @@ export class Connection {
     document.removeEventListener("visibilitychange", this.again);
     for (const { reject, timer } of this.orders.values()) {
       clearTimeout(timer);
-      reject(new Error("the conversation was left"));
+      reject(Object.assign(new Error("the conversation was left"), { kind: LEFT }));
     }
     this.orders.clear();
     this.line?.close();

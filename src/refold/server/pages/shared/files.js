@@ -94,7 +94,7 @@ export class FilesPanel {
   }
 }
 
-function bytes(size) {
+export function bytes(size) {
   if (size < 1000) return `${size} B`;
   return size < 1e6 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1e6).toFixed(1)} MB`;
 }

@@ -139,8 +139,8 @@ function tableOf(rows, moreRows, moreColumns, t) {
   return [moreRows ? h("p", { class: "note" }, t.previews.rows(MAX_ROWS)) : null,
     moreColumns ? h("p", { class: "note" }, t.previews.columns(MAX_COLUMNS)) : null,
     h("div", { class: "prose" }, h("table", {},
-      h("thead", {}, h("tr", {}, head.map((text, n) => cell(text, above(n), "th", { scope: "col" }))))),
-      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((text) => cell(text, isNumber(text)))))))];
+      h("thead", {}, h("tr", {}, head.map((text, n) => cell(text, above(n), "th", { scope: "col" })))),
+      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((text) => cell(text, isNumber(text))))))))];
 }
 
 /** Is this text of a cell a number? Pure. */

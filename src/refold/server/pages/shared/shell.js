@@ -7,10 +7,11 @@ import * as api from "./api.js";
 import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
 import { ConditionBar, conditionOf, lineAfter, NO_LINE } from "./condition.js";
+import { LEFT } from "./connection.js";
 import { Conversation } from "./conversation.js";
 import { ask, askChoice, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
-import { mention, NEW } from "./drafts.js";
+import { NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
@@ -83,7 +84,7 @@ class Page {
     this.chips = h("div", { class: "chips" });
     this.output = new CommandOutput(t, (id) => this.open(id));
     this.composer = new Composer(t, {
-      send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files), say: (text) => this.say(text),
+      send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files), uploadFolder: (folder) => this.uploadFolder(folder), say: (text) => this.say(text),
       commands: () => this.commands(), files: (folder) => this.filesIn(folder), command: (text) => this.command(text), completions: (before) => this.completions(before),
     });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": t.panelsLabel });
@@ -408,7 +409,8 @@ class Page {
     await this.begin();
     this.output.close();
     this.transcript.toEnd();
-    if (when === "instead") return this.order({ type: "interrupt", instead: text });
+    if (when === "instead" && !images.length) return this.order({ type: "interrupt", instead: text });
+    if (when === "instead") await this.order({ type: "interrupt", reason: "interrupted" }); // it takes no pictures along
     const order = { type: "user_message", text, when: when === "now" ? "now" : "next", ...(images.length ? { images } : {}) };
     return this.order(order);
   }
@@ -430,7 +432,9 @@ class Page {
   }
 
   tried(promise) {
-    return promise.catch((error) => this.composer.complain(this.texts.dialogFailed(error.message)));
+    return promise.catch((error) => {
+      if (error.kind !== LEFT) this.composer.complain(this.texts.dialogFailed(error.message));
+    });
   }
 
   fork(seq) {
@@ -487,16 +491,35 @@ class Page {
       item(t.delete, () => this.deleteIt()));
   }
 
+  uploadFiles(files) {
+    return this.uploading(async (id) => {
+      for (const file of files) {
+        const { path } = await api.putBeside(api.of(id, "files", file.name), await file.arrayBuffer());
+        if (path !== file.name) this.say(this.texts.uploaded(path, file.name));
+        this.composer.attachments.add({ name: path, path, size: file.size }, id);
+      }
+    });
+  }
+
+  /** A folder keeps its name, unless there is one of that name. */
+  uploadFolder({ name, files }) {
+    return this.uploading(async (id) => {
+      const taken = new Set((await listFolder(id, "")).map((row) => row.name));
+      let free = name;
+      for (let n = 1; taken.has(free); n += 1) free = `${name}-${n}`;
+      for (const { file, path } of files) {
+        await api.putBeside(api.of(id, "files", `${free}${path.slice(name.length)}`), await file.arrayBuffer());
+      }
+      this.composer.attachments.add({ name: free, path: `${free}/`, files: files.length }, id);
+    });
+  }
+
   /** The conversation that has the files now, or "" if they could not be uploaded. */
-  async uploadFiles(files) {
+  async uploading(upload) {
     try {
       await this.begin();
       const { id } = this.conversation;
-      for (const file of files) {
-        const { path } = await api.putBeside(api.of(id, "files", file.name), await file.arrayBuffer());
-        this.say(this.texts.uploaded(path, file.name));
-        this.composer.addMention(mention(path), id);
-      }
+      await upload(id);
       this.panelNow?.filesChanged?.();
       return id;
     } catch (error) {
@@ -638,8 +661,8 @@ class Page {
     const news = screen.done.items.slice(before.done.length, screen.done.length);
     const words = news.filter((b) => b.kind === "words").at(-1);
     const over = news.find((b) => b.kind === "turn_over");
-    if (words) this.say(`${this.texts.said.answer} ${words.text.slice(0, SAID)}`);
-    else if (over) this.say(`${this.texts.said.over} ${this.texts.turnOver[over.outcome] ?? ""}`);
+    if (words) this.say(`${this.texts.said.answer} ${spoken(words.text).slice(0, SAID)}`);
+    else if (over) this.say(`${this.texts.said.over} ${this.texts.turnOver[over.outcome] ?? ""}`.trim());
     if (over || news.some((b) => b.diffs?.length)) {
       this.panelNow?.filesChanged?.();
       this.review.filesChanged();
@@ -710,6 +733,12 @@ class Page {
       this.composer.text.focus();
     } else if (event.key === "p") this.toggle("panel");
   }
+}
+
+/** Markdown as it is read aloud: the cells of a table with commas between them, and no signs. */
+function spoken(text) {
+  const rows = text.replace(/^[ |:-]*-[ |:-]*\n/gm, "").replace(/^ *\| *| *\| *$/gm, "");
+  return rows.replace(/ *\| */g, ", ").replace(/[*`]+|^#+ /gm, "");
 }
 
 const isBeside = (side) => matchMedia(BESIDE[side]).matches;

@@ -8,6 +8,7 @@ import { dollars, duration, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { addressOf, downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
+import { messageText } from "../shared/message.js";
 import { isNode, openChild } from "../shared/nodes.js";
 import { user as t } from "../shared/texts.js";
 import { previewButton } from "../shared/previews.js";
@@ -41,7 +42,7 @@ function heard(block, context, waits) {
     ? block.later && iconButton("undo", t.editQueued, () => context.editQueued(block))
     : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
       iconButton("undo", t.rewindTo, () => context.rewind(block))]);
-  return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
+  return h("div", { class: "heard" }, h("div", { class: "bubble" }, messageText(block, context), pictures(block.images, context)),
     h("footer", {}, waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null,
       block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));
 }
