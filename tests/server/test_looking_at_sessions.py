@@ -1,7 +1,9 @@
 """Clients look at sessions without the writer lock; only what is ordered takes it."""
 
+import gc
 import json
-from collections.abc import AsyncGenerator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,33 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
         assert records[-1]["text"] == "Two."
         assert not types(records) & {"tool_approval_request", "error"}
         assert count_resumes(client, id_) == 0
+
+
+async def test_an_idle_conversation_that_was_closed_leaves_no_object_behind(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path, "One.", idle_seconds=0.2) as client:
+        references = await talk_once(client)
+        await until(lambda: not client.host.conversations)
+        await until(lambda: count_objects(references) == 0)
+
+
+def count_objects(references: Iterable[weakref.ref[object]]) -> int:
+    """Count those that still exist."""
+    gc.collect()
+    return sum(reference() is not None for reference in references)
+
+
+async def talk_once(client: Client) -> list[weakref.ref[object]]:
+    """Have one turn. Return references to what is open for the conversation."""
+    id_ = await client.begin()
+    async with client.follow(id_, "0") as socket:
+        await order(socket, "user_message", text="a")
+        await read_until(socket, "result")
+    there = client.host.conversation(id_)
+    assert there is not None
+    launch = there.launch
+    return [weakref.ref(item) for item in (there, there.session, launch, launch.app)]
 
 
 async def test_a_conversation_that_is_closed_disconnects_its_clients(

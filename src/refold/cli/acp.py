@@ -37,10 +37,11 @@ def run(args: Namespace) -> int:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
     directories = HostPaths(current_directory(), places.server, places.checkpoints)
+    home = session_index(places)
     host = Host(
-        session_index(places),
+        home,
         directories,
-        partial(launch_at, args, places),
+        partial(launch_at, args, places, home),
     )
     explain_stdin("refold acp", "an editor")
     anyio.run(serve, host, read_lines(), _reserve_stdout())

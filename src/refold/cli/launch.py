@@ -44,6 +44,7 @@ from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
     from refold.client.host import NewConversation
+    from refold.journal.session_index import SessionIndex
 
 
 class _GivenStart(Struct, frozen=True):
@@ -133,13 +134,12 @@ def options_at(
 def launch_at(
     args: Namespace,
     paths: Paths,
+    home: "SessionIndex",
     directory: Path,
     roots: Sequence[Path],
     draft: "NewConversation",
 ) -> Launch:
-    """A start for a page or an editor in a directory, with its settings and what the
-    conversation begins with.
-    """
+    """A start for a page or an editor. All that share `home` write with its threads."""
     from refold.client.host import EditorConversation
 
     flags: dict[str, object] = {
@@ -153,15 +153,15 @@ def launch_at(
         model=draft.model or args.model,
         trust=draft.trust,
         more_system=draft.system_prompt,
+        sessions=home,
     )
     if isinstance(draft, EditorConversation):
-        more = map(Path, draft.roots)
+        more_roots = tuple(dict.fromkeys((*roots, *map(Path, draft.roots))))
         options = replace(
-            options, more_roots=tuple(dict.fromkeys((*roots, *more))),
-            mcp_servers=draft.mcp_servers, editor=draft.editor,
+            options, more_roots=more_roots, mcp_servers=draft.mcp_servers, editor=draft.editor,
         )  # fmt: skip
     app = App(loaded.settings, paths, os.environ, options)
-    return Launch(app, flags, commands=command_names, notes=True)
+    return Launch(app, flags, command_names, notes=True)
 
 
 def command_names() -> Collection[str]:

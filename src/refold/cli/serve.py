@@ -128,10 +128,11 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         raise BadInput(
             f"{current_directory()} is not below a --root: start refold serve in a folder below one"
         )
+    home = session_index(places)
     host = Host(
-        session_index(places),
+        home,
         directories,
-        partial(launch_at, args, places),
+        partial(launch_at, args, places, home),
         is_joinable=True,
     )
 

@@ -168,8 +168,7 @@ class Host:
                         for id_ in tuple(self._there):
                             closing.start_soon(self.close, id_, "" if drain else reason)
                     self._group.cancel_scope.cancel()
-                    launches = tuple(self._without_notes.values())
-                    await to_thread.run_sync(finish_notes, launches)
+                    await to_thread.run_sync(finish_notes, self._take_closed())
 
     def conversation(self, id_: str) -> Conversation | None:
         """The conversation with this id, if it is open here."""
@@ -328,10 +327,14 @@ class Host:
             if self._ending:
                 return
             self._closed_one = anyio.Event()
-            launches, self._without_notes = self._without_notes, {}
-            process = await to_thread.run_sync(finish_notes, tuple(launches.values()))
+            process = await to_thread.run_sync(finish_notes, self._take_closed())
             while process is not None and process.poll() is None:  # noqa: ASYNC110
                 await anyio.sleep(POLL_SECONDS)
+
+    def _take_closed(self) -> Sequence[Launch]:
+        """Take the closed conversations; a local variable would hold them until the next."""
+        launches, self._without_notes = self._without_notes, {}
+        return tuple(launches.values())
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()
@@ -348,22 +351,27 @@ class Host:
         return chat if isinstance(chat, OwnConversation) and not chat.closing else None
 
     async def _watch_conversations(self) -> None:
-        """Follow what other processes write, and close idle conversations."""
-        assert self._group is not None, "it is used in `running`"
         while True:
             await anyio.sleep(min(POLL_SECONDS, self._idle_seconds / 4))
-            now = anyio.current_time()
-            for id_, chat in tuple(self._there.items()):
-                if isinstance(chat, OwnConversation):
-                    with suppress(JournalError, OSError):  # it is read again the next time
-                        await self._check_holder(id_, chat)
-                    if chat in self._outdated and not (chat.at_work or chat.closing):
-                        self._group.start_soon(self.close, id_, "")
-                        continue
-                if chat.busy:
-                    chat.idle_since = now
-                elif now - chat.idle_since > self._idle_seconds and not chat.closing:
-                    self._group.start_soon(self.close, id_, "")
+            for id_ in tuple(self._there):
+                await self._check_conversation(id_)
+
+    async def _check_conversation(self, id_: str) -> None:
+        """Follow what other processes write to it; close it if it is idle."""
+        assert self._group is not None, "it is used in `running`"
+        if (chat := self._there.get(id_)) is None:
+            return
+        if isinstance(chat, OwnConversation):
+            with suppress(JournalError, OSError):  # it is read again the next time
+                await self._check_holder(id_, chat)
+            if chat in self._outdated and not (chat.at_work or chat.closing):
+                self._group.start_soon(self.close, id_, "")
+                return
+        now = anyio.current_time()
+        if chat.busy:
+            chat.idle_since = now
+        elif now - chat.idle_since > self._idle_seconds and not chat.closing:
+            self._group.start_soon(self.close, id_, "")
 
     async def _check_holder(self, id_: str, chat: OwnConversation) -> None:
         if chat.session.has_lease:

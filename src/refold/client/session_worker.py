@@ -79,10 +79,13 @@ class SessionWorker:
         """Run the claimed sessions until this is cancelled."""
         async with anyio.create_task_group() as group:
             async for claim in self._runner.claims():
-                session = self._find(claim.session)
-                if session is None or not session.session.has_lease:
+                if not self._has_files(claim.session):
                     await self.wait_for_room()
                 group.start_soon(self._run, claim)
+
+    def _has_files(self, id_: str) -> bool:
+        session = self._find(id_)
+        return session is not None and session.session.has_lease
 
     async def wait_for_room(self) -> None:
         """Wait until another session can open its files. Idle sessions are released for it."""
