@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from refold import errors
-from refold.cli.command_tree import command_tree, with_subcommands
+from refold.cli.command_tree import command_tree, walk_commands
 from tests.source_tree import nodes
 
 ROOT = Path(__file__).parents[1]
@@ -124,7 +124,7 @@ def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
 def help_texts() -> dict[str, str]:
     """The help of every flag, argument and command, by the command line that shows it."""
     data = dict[str, str]()
-    for command in with_subcommands(command_tree()):
+    for command in walk_commands(command_tree()):
         data[command.name] = command.about
         data |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
         data |= {

@@ -75,10 +75,10 @@ class Plugin(Struct, frozen=True):
 
 def own_plugins(group: str) -> tuple[Plugin, ...]:
     """What refold itself brings, in the order of its file."""
-    return of_group(group, _own())
+    return plugins_of_group(group, _read_own())
 
 
-def of_group(group: str, plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+def plugins_of_group(group: str, plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in plugins if plugin.group == group)
 
 
@@ -93,7 +93,7 @@ def find_plugins(*groups: str) -> tuple[Plugin, ...]:
     return tuple(plugins)
 
 
-def unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
+def find_unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
     """The one of this name. Raises `BadInput` where several packages have one."""
     match [plugin for plugin in plugins if plugin.name == name]:
         case []:
@@ -106,7 +106,7 @@ def unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
 
 
 @cache
-def _own() -> tuple[Plugin, ...]:
+def _read_own() -> tuple[Plugin, ...]:
     content, _ = read_regular(os.path.join(_OURS, "refold", "entry_points.txt"), _LARGEST)
     return tuple(_read(_REFOLD, content))
 

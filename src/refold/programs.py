@@ -72,13 +72,13 @@ class Programs:
         """Find the program. Raises `BadInput` that says why there is none."""
         if program := self.find(name):
             return program
-        for path, why in self.passed_over(name):
+        for path, why in self.skipped_programs(name):
             raise BadInput(
                 f"{path} is not run, because {why}; give the path of another one"
             )
         raise BadInput(f"there is no program {name!r}: install it, or put it on your PATH")
 
-    def passed_over(self, name: str) -> list[tuple[str, str]]:
+    def skipped_programs(self, name: str) -> list[tuple[str, str]]:
         """Programs of this name that come before the one used, each with why it is not."""
         used, entries = self.find(name), list[tuple[str, str]]()
         for path in self._places(name):
@@ -141,7 +141,7 @@ if TYPE_CHECKING:
         pass_fds: Sequence[int]
 
 
-def plain(environ: Mapping[str, str]) -> dict[str, str]:
+def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Without the variables that make the system load libraries from elsewhere.
 
     They may name a workspace, or be empty: that means the current directory.

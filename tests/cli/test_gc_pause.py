@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.cli.launch import gc_paused
+from refold.cli.launch import pause_gc
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def as_before() -> Iterator[None]:
 
 
 def test_gc_pause_freezes_new_objects_and_enables_collection_afterwards() -> None:
-    with gc_paused():
+    with pause_gc():
         during, numbers = gc.isenabled(), [[n] for n in range(10_000)]
 
     assert (during, gc.isenabled()) == (False, True)
@@ -25,7 +25,7 @@ def test_gc_pause_freezes_new_objects_and_enables_collection_afterwards() -> Non
 
 
 def test_gc_pause_enables_collection_again_after_an_exception() -> None:
-    with pytest.raises(OSError, match="gone"), gc_paused():
+    with pytest.raises(OSError, match="gone"), pause_gc():
         raise OSError("gone")
 
     assert gc.isenabled()
@@ -34,7 +34,7 @@ def test_gc_pause_enables_collection_again_after_an_exception() -> None:
 def test_gc_pause_does_not_enable_a_disabled_collector() -> None:
     gc.disable()
 
-    with gc_paused():
+    with pause_gc():
         pass
 
     assert not gc.isenabled()

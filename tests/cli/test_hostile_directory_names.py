@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.command_tree import Command, command_tree, with_subcommands
+from refold.cli.command_tree import Command, command_tree, walk_commands
 from tests.cli.forked_starts import forked_starts
 from tests.cli.running import script
 
@@ -21,7 +21,7 @@ _AT_WORK = (
     "refold tasks watch",
 )  # fmt: skip
 LEAVES = [
-    subcommand for subcommand in with_subcommands(command_tree()) if not subcommand.commands
+    subcommand for subcommand in walk_commands(command_tree()) if not subcommand.commands
 ]
 COMMANDS = [command for command in LEAVES if not command.name.startswith(_AT_WORK)]
 

@@ -13,7 +13,7 @@ from refold.cli.command_tree import (
     Positional,
     Value,
     command_tree,
-    with_subcommands,
+    walk_commands,
 )
 from refold.cli.man import man_page, manual
 from refold.views.stream_json.turn_result import EXIT_CODES
@@ -43,16 +43,14 @@ def test_the_manual_page_contains_every_flag_command_and_exit_code() -> None:
     text, root = without_roff(man_page()), command_tree()
     names = {
         name
-        for subcommand in with_subcommands(root)
+        for subcommand in walk_commands(root)
         for flag in subcommand.flags
         for name in flag.names
     }
     exits = set(re.findall(r"^\d+$", text, re.MULTILINE))
 
     assert [
-        subcommand.name
-        for subcommand in with_subcommands(root)
-        if subcommand.name not in text
+        subcommand.name for subcommand in walk_commands(root) if subcommand.name not in text
     ] == []
     assert [name for name in sorted(names) if name not in text] == []
     assert {str(code) for code in EXIT_CODES.values()} <= exits

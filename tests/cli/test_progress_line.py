@@ -26,7 +26,7 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
     printer = Printer(err, TerminalCapabilities(False, moves=True, width=lambda: 80))
 
     async def scenario() -> None:
-        with ProgressLine(printer).below_messages():
+        with ProgressLine(printer).keep_below_messages():
             printer.show_status(line("1.0 s · working"))
             print_error("overloaded")
             printer.show_status(line("2.0 s · working"))

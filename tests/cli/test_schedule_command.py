@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.journal.schedules.hook_calls import HookCalled
-from refold.journal.schedules.recurrence import never, parse_repeated
+from refold.journal.schedules.recurrence import never_recurring, parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     SavedRights,
@@ -192,7 +192,9 @@ def test_a_scheduled_call_beyond_the_saved_rights_is_denied(
 def test_ask_after_outside_text_denies_writes_in_a_run_called_by_webhook(
     setting: str, written: list[str], shell: Shell, tmp_path: Path
 ) -> None:
-    new = NewSchedule("Do it.", str(tmp_path), never("UTC"), SavedRights("accept-edits"))
+    new = NewSchedule(
+        "Do it.", str(tmp_path), never_recurring("UTC"), SavedRights("accept-edits")
+    )
     now = time.time()
     book().add(new, now)
     book().set_webhook(1, "ci")

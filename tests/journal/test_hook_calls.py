@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal.schedules.hook_calls import HookCalled, WaitingCall
-from refold.journal.schedules.recurrence import never, parse_repeated
+from refold.journal.schedules.recurrence import never_recurring, parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     Schedule,
@@ -22,7 +22,7 @@ DAY = 86_400.0
 def book(tmp_path: Path) -> ScheduleBook:
     """A book with schedule 1, which only its webhook `ci` starts."""
     result = ScheduleBook(tmp_path)
-    result.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
+    result.add(NewSchedule("Say why.", "/work", never_recurring("UTC")), NOW)
     result.set_webhook(1, "ci")
     return result
 
@@ -77,7 +77,7 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
     tmp_path: Path,
 ) -> None:
     book = ScheduleBook(tmp_path)
-    book.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
+    book.add(NewSchedule("Say why.", "/work", never_recurring("UTC")), NOW)
     book.set_webhook(1, "ci")
     first = call_webhook(book, "old")
     for day in range(1, 4):
@@ -116,7 +116,7 @@ def test_renaming_a_webhook_resets_the_signature_times_it_has_seen(
 def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
     book: ScheduleBook,
 ) -> None:
-    second = book.add(NewSchedule("Do it.", "/work", never("UTC")), NOW)
+    second = book.add(NewSchedule("Do it.", "/work", never_recurring("UTC")), NOW)
 
     with pytest.raises(BadInput, match="'ci' is that of schedule 1"):
         book.set_webhook(second.id, "ci")

@@ -18,7 +18,7 @@ from refold.memory.project import PendingSessions
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider
-from refold.values.text import as_it_is
+from refold.values.text import trust_unchanged
 from tests.memory.workplace import OK, Workplace, note
 
 GERMAN = "Fix the test please. And always answer me in German!"
@@ -290,7 +290,9 @@ def test_the_memory_file_of_a_folder_is_used_only_if_trusted(place: Workplace) -
         "## Facts\n- Tests need Docker.\n"
     )
 
-    prompt_texts = [place.remembering.prompt_text(trusted) for trusted in (None, as_it_is)]
+    prompt_texts = [
+        place.remembering.prompt_text(trusted) for trusted in (None, trust_unchanged)
+    ]
 
     assert prompt_texts[0] == ""
     assert "which others may have written\nFacts:\n- Tests need Docker." in prompt_texts[1]
@@ -303,7 +305,7 @@ def test_a_symlinked_memory_file_of_a_folder_is_not_read(
     (place.directory / ".agent").mkdir()
     (place.directory / ".agent" / "memory.md").symlink_to(home / "private.md")
 
-    assert place.remembering.prompt_text(as_it_is) == ""
+    assert place.remembering.prompt_text(trust_unchanged) == ""
 
 
 def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:

@@ -13,7 +13,7 @@ from refold.memory.note_origins import MAX_FORGOTTEN, ForgottenNotes, Origin
 from refold.memory.notes import Memory, NewNote, notes_text
 from refold.memory.notes_file import MAX_FILE_BYTES, NoteLine, page_text, read
 from refold.memory.project import directory_name, project_of
-from refold.values.text import as_it_is
+from refold.values.text import trust_unchanged
 from tests.memory.workplace import Workplace, note
 
 BY_HAND = """My own words on top.
@@ -310,7 +310,7 @@ def test_an_unreadable_memory_file_gives_an_empty_prompt_text(place: Workplace) 
     memory = place.remembering.memory
     memory.file("project").mkdir(parents=True)
 
-    assert place.remembering.prompt_text(as_it_is) == ""
+    assert place.remembering.prompt_text(trust_unchanged) == ""
     assert place.remembering.notice() == ""
     with pytest.raises(BadInput, match=r"memory\.md cannot be read"):
         memory.keep([NewNote("Decisions", "Use Rust")])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.prompts.repository import Git, chain, git_state, root_of
+from refold.prompts.repository import Git, folder_chain, git_state, root_of
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_repository_root_is_the_nearest_parent_with_git(root: Path) -> None:
 
     assert root_of(str(inner)) == str(root / "a/b")
     assert root_of(str(root / "a")) == str(root)
-    assert chain(str(inner), str(root / "a")) == tuple(
+    assert folder_chain(str(inner), str(root / "a")) == tuple(
         str(root / text) for text in ("a", "a/b", "a/b/c")
     )
 
@@ -45,7 +45,7 @@ def test_outside_a_repository_the_directory_is_its_own_root(root: Path) -> None:
     (root / "link").symlink_to(root)
 
     assert root_of(str(root / "link")) == str(root)
-    assert chain(str(root), str(root)) == (str(root),)
+    assert folder_chain(str(root), str(root)) == (str(root),)
     assert git_state(str(root)) is None
 
 

@@ -10,9 +10,9 @@ from refold.prompts.system_text import (
     PromptFile,
     cut_part,
     instructions,
+    max_part_chars,
     part_of,
     render_prompt,
-    room,
     shape,
 )
 
@@ -53,7 +53,7 @@ def test_a_recorded_prompt_without_part_sizes_yields_no_part() -> None:
 def test_instructions_may_fill_an_eighth_of_the_window(
     window: int, small: bool, characters: int
 ) -> None:
-    assert room("instructions", window, small=small) == characters
+    assert max_part_chars("instructions", window, small=small) == characters
 
 
 def test_a_part_above_its_limit_is_cut_at_a_line_with_a_mark() -> None:

@@ -11,7 +11,7 @@ from refold.provider.port import CallDelta, Delta, Done, Provider, Request, Text
 from refold.provider.text_protocol.code_acting import (
     CodeActing,
     blocks,
-    through_first_block,
+    cut_after_first_block,
 )
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.python_tool import python
@@ -97,7 +97,7 @@ def test_unfinished_code_block_is_not_code() -> None:
     ],
 )
 def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> None:
-    assert through_first_block(answer) == first
+    assert cut_after_first_block(answer) == first
 
 
 @pytest.mark.parametrize(

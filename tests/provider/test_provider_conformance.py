@@ -27,39 +27,39 @@ async def open_provider(wire: WireName, *replies: Reply) -> AsyncGenerator[Provi
 
 
 class TestAnthropic(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return open_provider("anthropic", *replies)
 
 
 class TestOpenAIResponses(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return open_provider("openai-responses", *replies)
 
 
 class TestGemini(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return open_provider("gemini", *replies)
 
 
 class TestOpenAIChat(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return open_provider("openai-chat", *replies)
 
 
 class TestOllama(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return open_provider("ollama", *replies)
 
 
 class TestScripted(ProviderContract):
     @asynccontextmanager
-    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+    async def scripted_provider(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         yield ScriptedProvider(*replies)
 
 
 class TestAnyOfThemWithPatience(ProviderContract):
     @asynccontextmanager
-    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+    async def scripted_provider(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         async def at_once(_: float) -> None:
             return
 

@@ -82,13 +82,13 @@ BOOKED = [("book", '{"to": "the station"}')]
 
 class TestTextProtocol(ProviderContract):
     @asynccontextmanager
-    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+    async def scripted_provider(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         yield TextProtocol(ScriptedProvider(*replies))
 
 
 class TestAsNeeded(ProviderContract):
     @asynccontextmanager
-    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+    async def scripted_provider(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         yield CallProtocolSelector(ScriptedProvider(*replies))
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from refold.client import webhooks
 from refold.config.paths import paths
-from refold.journal.schedules.recurrence import never
+from refold.journal.schedules.recurrence import never_recurring
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from tests.cli.running import LONG, command, script, start_refold
 
@@ -40,7 +40,7 @@ def book() -> ScheduleBook:
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
     """That of the webhook `ci` of schedule 1."""
-    book().add(NewSchedule("Say why.", str(tmp_path), never("UTC")), time.time())
+    book().add(NewSchedule("Say why.", str(tmp_path), never_recurring("UTC")), time.time())
     return webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
 
 

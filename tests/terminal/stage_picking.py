@@ -11,12 +11,12 @@ from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
 from refold.console.list_prompt import pick
 from refold.journal.home import JournalDirectory
-from refold.terminal.this_terminal import this_terminal
+from refold.terminal.this_terminal import open_terminal
 from refold.views.session_list import session_picker
 
 
 def main(display: str) -> None:
-    screen, reading = this_terminal(display=display)
+    screen, reading = open_terminal(display=display)
     catalogue = SessionCatalogue(
         JournalDirectory(paths(os.environ).data / "sessions"), Path.cwd()
     )

@@ -51,7 +51,7 @@ def write_journal(path: Path, events: Sequence[Event], *, began: float = 100.0) 
 
 def hold(path: Path) -> None:
     """As if this process held the lock of the session."""
-    writer_lock.LockFile(path, Disk()).sign(writer_lock.this_process(1), (0, ""), 0)
+    writer_lock.LockFile(path, Disk()).sign(writer_lock.current_writer(1), (0, ""), 0)
 
 
 def answer(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from refold.views.escape import (
     Visible,
     escape_hidden,
+    escape_to_one_line,
     hidden_characters,
-    on_one_line,
     visible,
 )
 
@@ -52,7 +52,7 @@ def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
 
 @given(NASTY)
 def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
-    for text in (visible(said), escape_hidden(said), on_one_line(said)):
+    for text in (visible(said), escape_hidden(said), escape_to_one_line(said)):
         left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", text)
         left = re.sub(SIGNS, "", left)
         assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
@@ -79,4 +79,4 @@ def test_exact_escapes_hidden_characters_and_lists_them() -> None:
         "\\u202e",
         "\\x1b",
     ]
-    assert on_one_line("a\nb\tc\rd") == r"a\nb\tc\rd"
+    assert escape_to_one_line("a\nb\tc\rd") == r"a\nb\tc\rd"

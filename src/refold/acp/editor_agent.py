@@ -59,7 +59,7 @@ from refold.client.host import Conversation, EditorConversation, Host
 from refold.client.protocol import MAX_NAME_CHARS
 from refold.client.types import acting_as
 from refold.errors import BadInput, RefoldError
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.session_list import SessionDocument
 
 PROTOCOL_VERSION = 1  # of the protocol
@@ -115,7 +115,7 @@ class EditorAgent:
     ) -> InitializeResponse:
         if client_info is not None:
             name = client_info.title or client_info.name
-            self.person = on_one_line(name)[:MAX_NAME_CHARS]
+            self.person = escape_to_one_line(name)[:MAX_NAME_CHARS]
         elicitation = client_capabilities and client_capabilities.elicitation
         meta = (client_capabilities and client_capabilities.field_meta) or {}
         self._can = EditorCan(

@@ -386,8 +386,8 @@ class BackgroundCommands:
             del self._known[name]
 
 
-async def _end_now(going: Continued) -> None:
+async def _end_now(command: Continued) -> None:
     """End a command that cannot be taken over, and wait for its end."""
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await going.end()
+        await command.end()

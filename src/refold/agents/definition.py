@@ -196,7 +196,7 @@ class _DefinitionReader:
             if inside:
                 self._deny.append(written)
             else:
-                tools += _family(name, self._known)
+                tools += _equivalent_tools(name, self._known)
         return tuple(dict.fromkeys(tools))
 
     def _mode(self) -> Literal["", "plan"]:
@@ -314,7 +314,7 @@ def _parts(written: str) -> tuple[str, str]:
     return (match[1], match[2] or "") if match else (written, "")
 
 
-def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
+def _equivalent_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
     """All tools that can do what the named one can."""
     own = our_tool_name(name)
     if own in COMMAND_TOOLS:

@@ -64,7 +64,7 @@ async def make_tree(
             "choose another name"
         )
     if not ours:
-        known = find_at(place, await trees.list_trees()) or tree
+        known = find_tree_at(place, await trees.list_trees()) or tree
         if branch and known.branch != branch:
             raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
         tree = Worktree(str(place), known.branch, known.base)
@@ -76,7 +76,7 @@ async def make_tree(
     return NamedTree(trees, tree, inside, ours)
 
 
-def find_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
+def find_tree_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
     """The tree in this directory, links followed; None if there is none."""
     real = os.path.realpath(place)
     return next((t for t in trees if os.path.realpath(t.directory) == real), None)

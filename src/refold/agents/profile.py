@@ -112,16 +112,16 @@ def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
     """
     own, limits = profile.code_limits, code_settings.code_limits
     code_limits = CodeLimits(
-        fan_out=_stricter(own.fan_out, limits.fan_out),
-        at_once=_stricter(own.at_once, limits.at_once),
-        depth=_stricter(own.depth, limits.depth),
+        fan_out=_lower_limit(own.fan_out, limits.fan_out),
+        at_once=_lower_limit(own.at_once, limits.at_once),
+        depth=_lower_limit(own.depth, limits.depth),
         cell=min(own.cell or limits.cell, limits.cell),
         call=min(own.call or limits.call, limits.call),
     )
     if profile.acting != "code":
         return replace(profile, code_limits=code_limits)
     bounds = replace(
-        profile.bounds, steps=_stricter(profile.bounds.steps, code_settings.steps)
+        profile.bounds, steps=_lower_limit(profile.bounds.steps, code_settings.steps)
     )
     prompt, short = profile.prompt, profile.short
     for name, value in (*asdict(code_limits).items(), ("steps", bounds.steps)):
@@ -132,7 +132,7 @@ def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
     )
 
 
-def _stricter(own: int, limit: int) -> int:
+def _lower_limit(own: int, limit: int) -> int:
     return min(own or limit, limit)
 
 

@@ -30,7 +30,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.values.live import ChildMoved, from_child
+from refold.values.live import ChildMoved, as_child_news
 from refold.values.messages import ToolCall
 
 _FORWARDED_EVENTS = (
@@ -77,7 +77,7 @@ class Relay:
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 if not isinstance(frame.item, Entry):
-                    self._parent.publish(from_child(self._name, frame.item))
+                    self._parent.publish(as_child_news(self._name, frame.item))
                     continue
                 if isinstance(event := frame.item.event, ModelAnswered):
                     doing = labelled(event)

@@ -39,7 +39,7 @@ from refold.memory.project import PendingSessions, has_notes, notes_directory, p
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
-from refold.plugins import find_plugins, of_group
+from refold.plugins import find_plugins, plugins_of_group
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
@@ -338,13 +338,13 @@ def _workspace(app: App) -> Workspace:
     """The workspace in which the session starts."""
     roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
-    make = _elsewhere(app) or Workspace
+    make = _elsewhere_factory(app) or Workspace
     workspace = make(app.settings, app.paths, app.environ, roots, find_secrets=find)
     workspace.use_editor(app.options.editor)
     return workspace
 
 
-def _elsewhere(app: App) -> Callable[..., Workspace] | None:
+def _elsewhere_factory(app: App) -> Callable[..., Workspace] | None:
     """What makes the workspace if the directory stands for one elsewhere."""
     if os.path.dirname(app.directory) != os.path.realpath(app.paths.places):
         return None
@@ -391,8 +391,8 @@ def _load_plugins(
     A program that passes its own tools gets nothing from installed packages.
     """
     plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
-    tools, no_tools = load_tools(of_group(TOOLS_GROUP, plugins), _names_of(own))
-    more, no_policies = load_policies(of_group(POLICY_GROUP, plugins), log)
+    tools, no_tools = load_tools(plugins_of_group(TOOLS_GROUP, plugins), _names_of(own))
+    more, no_policies = load_policies(plugins_of_group(POLICY_GROUP, plugins), log)
     return tools, more, (*no_tools, *no_policies)
 
 

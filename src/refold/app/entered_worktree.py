@@ -19,7 +19,7 @@ from refold.agents.named_worktrees import (
     NamedTree,
     belongs_to,
     check_name,
-    find_at,
+    find_tree_at,
     make_tree,
     place_of,
 )
@@ -150,7 +150,7 @@ class SessionWorktree:
         if loss and not force:
             raise BadInput(f"{tree.directory} has {loss}, which would be lost")
         entered = self._record.view.session.worktree
-        if entered and find_at(entered.tree, (tree,)):
+        if entered and find_tree_at(entered.tree, (tree,)):
             return await self._leave("", remove=True)
         self._check_unused(tree.directory)
         branch = await self._trees.remove(tree)
@@ -215,7 +215,7 @@ class SessionWorktree:
 
     async def _find(self, name: str) -> Worktree:
         place = place_of(check_name(name), self._directory)
-        if tree := find_at(place, await self._trees.list_trees()):
+        if tree := find_tree_at(place, await self._trees.list_trees()):
             return tree
         raise BadInput(
             f"there is no worktree {name!r}: {place} does not belong to this repository"

@@ -20,7 +20,7 @@ from refold.errors import BadInput, RefoldError, Unreachable
 from refold.provider.connect import Broken, Unconnected, server_address
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Bounds, HttpClient, HttpRequest
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.metrics import Metric, Point
 from refold.views.traces import Attribute, TraceSpan
 
@@ -273,7 +273,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
 def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
     if 200 <= start.status < 300:
         return
-    text = on_one_line(answer[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")).strip()
+    text = escape_to_one_line(answer[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")).strip()
     ending = f": {text!r}" if text else ""
     raise RefoldError(
         f"{to.display_address} refused what was sent ({start.status}){ending}"
@@ -301,6 +301,6 @@ def _refusal(answer: bytes) -> str:
     spans, points = str(partly.rejected_spans), str(partly.rejected_data_points)
     if not partly.error_message and (spans, points) == ("0", "0"):
         return ""
-    message = on_one_line(partly.error_message[:_MAX_QUOTED_CHARS])
+    message = escape_to_one_line(partly.error_message[:_MAX_QUOTED_CHARS])
     amount = f"{points} data points" if points != "0" else f"{spans} spans"
     return f"rejected {amount}: {message!r}"

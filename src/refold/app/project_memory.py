@@ -58,7 +58,7 @@ from refold.session.redactor import Redactor
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
 from refold.values.secret_mask import has_mask
-from refold.values.text import TrustedText, as_it_is
+from refold.values.text import TrustedText, trust_unchanged
 from refold.values.usage import NO_LIMIT
 
 ChooseModel: TypeAlias = Callable[[View], Model | None]
@@ -239,7 +239,7 @@ class ProjectMemory:
             return self.memory.text(owner)
         return ""
 
-    def _folder_text(self, trusted: TrustedText = as_it_is) -> str:
+    def _folder_text(self, trusted: TrustedText = trust_unchanged) -> str:
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
                 files = read_small_files(folder, ".agent", ("memory.md",), lambda _: False)

@@ -93,12 +93,12 @@ def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
         return f"Anthropic passes on no header but Authorization: Bearer, and it has {name}"
     if rule := blocking_rule(server.name, turn.rules):
         return f"the rule {rule} is about its tools, and the provider does not ask"
-    if hook := _hook_about(any_tool, turn.hooks):
+    if hook := _find_blocking_hook(any_tool, turn.hooks):
         return f"the hook {hook} could not be run before its tools"
     return ""
 
 
-def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
+def _find_blocking_hook(any_tool: str, hooks: Sequence[Hook]) -> str:
     """The name of a hook that may forbid a call of the server; "" if there is none."""
     before = matching_hooks(hooks, "PreToolUse", any_tool)
     named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)

@@ -12,7 +12,7 @@ from pathlib import Path
 from refold.config.paths import HOOK_FILES, MCP_FILES, Paths, home
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
-from refold.values.text import TrustedText, as_it_is
+from refold.values.text import TrustedText, trust_unchanged
 
 USER_MCP_FILE = "mcp_servers.json"
 USER_HOOKS_FILE = "hooks.json"
@@ -36,7 +36,7 @@ def skill_scope(
     environ: Mapping[str, str],
     *,
     trusted: str,
-    trusted_text: TrustedText = as_it_is,
+    trusted_text: TrustedText = trust_unchanged,
 ) -> SkillScope:
     """The folders in which skills and templates are searched; `trusted` is a folder, or ""."""
     real = os.path.realpath(directory)
@@ -68,7 +68,7 @@ def scope_with_trust(
         paths,
         environ,
         trusted=root if trust else known,
-        trusted_text=versions.text_to_send if versions else as_it_is,
+        trusted_text=versions.text_to_send if versions else trust_unchanged,
     )
 
     def notices() -> Sequence[str]:

@@ -49,7 +49,7 @@ from refold.hooks.configuration import (
 )
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.plugins import find_plugins, unique
+from refold.plugins import find_plugins, find_unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.hosts import attempt_remarks, only_hosts
@@ -347,7 +347,7 @@ def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:
 
 
 def _load(name: str) -> Callable[..., Any]:
-    plugin = unique(find_plugins(HOOK_GROUP), name)
+    plugin = find_unique(find_plugins(HOOK_GROUP), name)
     if plugin is None:
         raise BadInput(
             f"no installed package offers the entry point {name!r} of {HOOK_GROUP}"

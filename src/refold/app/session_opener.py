@@ -214,7 +214,7 @@ class SessionOpener:
         ground = SessionGround(
             roots=workspace.roots,
             trust=trusted,
-            like=self._resources.system_prompt.trust_like if trusted else "",
+            like=self._resources.system_prompt.trust_source if trusted else "",
             why_unreadable=workspace.files.why_unreadable,
             elsewhere=workspace.elsewhere,
         )

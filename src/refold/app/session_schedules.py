@@ -149,7 +149,7 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
     )
 
 
-def narrow(settings: Settings, saved: SavedRights) -> Settings:
+def narrow_settings(settings: Settings, saved: SavedRights) -> Settings:
     """Narrow today's settings to these rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)

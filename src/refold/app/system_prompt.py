@@ -45,9 +45,9 @@ from refold.prompts.presets import (
 from refold.prompts.repository import (
     Environment,
     Git,
-    chain,
     choose_environment,
     environment,
+    folder_chain,
     git_state,
     root_of,
 )
@@ -142,7 +142,7 @@ class SystemPromptBuilder:
         return self._trusted
 
     @property
-    def trust_like(self) -> str:
+    def trust_source(self) -> str:
         """The directory whose trusted versions also apply in its worktrees; "" with --trust."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
@@ -165,7 +165,7 @@ class SystemPromptBuilder:
         window = material.window or self._settings.context.default_window_tokens
         now = parts.environment_small if small else parts.environment
         rooms = {
-            name: system_text.room(name, window, small=small)
+            name: system_text.max_part_chars(name, window, small=small)
             for name in system_text.WINDOW_SHARES
         }
         asked, notices = system_text.instructions(
@@ -313,13 +313,13 @@ class SystemPromptBuilder:
         """The instructions in the folders of these files that the system prompt does not have."""
         if not (self.trust_root and self._settings.instructions):
             return None
-        top = chain(self._directory, self.root)
+        top = folder_chain(self._directory, self.root)
         folders = {os.path.dirname(each) for each in files}
         news = {
             folder
             for each in folders - self._searched
             if below(each, self.trust_root)
-            for folder in chain(each, self.root)
+            for folder in folder_chain(each, self.root)
             if folder not in top and below(folder, self.trust_root)
         } - self._searched
         if not news:
@@ -385,7 +385,7 @@ class SystemPromptBuilder:
         """The folders with presets: the nearest first, then the user's."""
         folders = [
             os.path.join(folder, ".refold", _PROMPTS_FOLDER)
-            for folder in reversed(chain(self._directory, self.root))
+            for folder in reversed(folder_chain(self._directory, self.root))
             if trusted and below(folder, trusted)
         ]
         theirs = [

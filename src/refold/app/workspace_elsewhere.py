@@ -139,9 +139,9 @@ class WorkspaceElsewhere(Workspace):
         from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
 
-        around = ServerContext(self.directory, self.commands, _find_none, log, 0)
+        around = ServerContext(self.directory, self.commands, _find_nothing, log, 0)
         servers = LanguageServers(around)
-        return CodeWorkspace((self.tool_directory,), servers, _find_none, _NO_SERVERS)
+        return CodeWorkspace((self.tool_directory,), servers, _find_nothing, _NO_SERVERS)
 
     @cached_property
     def _facts(self) -> Facts:
@@ -171,5 +171,5 @@ class WorkspaceElsewhere(Workspace):
         return self._why_unreadable(Real(os.path.normpath(path)))
 
 
-def _find_none(_name: str) -> str:
+def _find_nothing(_name: str) -> str:
     return ""

@@ -92,9 +92,10 @@ class Passage:
     def _whole_words(self, start: int, end: int) -> bool:
         text = self._text
         before = text[start - 1 : start] if start else ""
-        cut_before = _in_word(before) and _in_word(text[start])
+        cut_before = _is_word_letter(before) and _is_word_letter(text[start])
         return not (
-            cut_before or (_in_word(text[end - 1]) and _in_word(text[end : end + 1]))
+            cut_before
+            or (_is_word_letter(text[end - 1]) and _is_word_letter(text[end : end + 1]))
         )
 
 
@@ -147,6 +148,6 @@ def weight(quote: str) -> int:
     return sum(1 + (letter >= _WIDE_START) for letter in quote if letter.isalnum())
 
 
-def _in_word(letter: str) -> bool:
+def _is_word_letter(letter: str) -> bool:
     # Scripts without spaces between words have no visible word boundaries.
     return (letter.isalnum() and letter < _WIDE_START) or letter == "_"

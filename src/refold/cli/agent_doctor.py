@@ -13,7 +13,7 @@ from refold.cli.flags import session_parser
 from refold.errors import ToolFailed
 from refold.headless.streams import write
 from refold.values.modes import Mode, Verdict
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     from refold.app.app import App
@@ -47,11 +47,11 @@ def run(args: Namespace) -> int:
     tools = tools_of(profile, app.tools)
     rules = (*app.workspace.rules, *profile.rules)
     mode = profile.mode or app.mode
-    write(f"agent  {profile.name}  ({on_one_line(profile.where) or 'built in'})\n")
+    write(f"agent  {profile.name}  ({escape_to_one_line(profile.where) or 'built in'})\n")
     write(
-        f"model  {on_one_line(model)}  ok\n"
+        f"model  {escape_to_one_line(model)}  ok\n"
         if not fault
-        else f"model  missing: {on_one_line(fault)}\n"
+        else f"model  missing: {escape_to_one_line(fault)}\n"
     )
     verdicts: list[tuple[Tool, Verdict]] = [
         (t, _sample_verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)

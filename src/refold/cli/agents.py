@@ -10,7 +10,7 @@ from refold.config.paths import current_directory, paths
 from refold.config.project import has_agent_file
 from refold.headless.streams import print_document, print_error, write
 from refold.skills.directories import SkillScope
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.wrap import cells
 
 _USE_LABELS = {"main": "for you", "child": "for other agents", "both": ""}
@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
         from refold.cli.agent_doctor import run as check
 
         if problem := _ignored_files_note(args.agents):  # the agent may be in such a file
-            print_error(on_one_line(problem))
+            print_error(escape_to_one_line(problem))
         return check(args)
     return _list(args)
 
@@ -54,7 +54,7 @@ def run_flag(args: Namespace) -> int:
     if args.init_config:
         from refold.declared.init_config import write_config
 
-        write(f"wrote {on_one_line(write_config(args.init_config))}\n")
+        write(f"wrote {escape_to_one_line(write_config(args.init_config))}\n")
         return 0
     args.json = False
     return _list(args, trust=args.trust)
@@ -76,7 +76,7 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
     unheeded = _ignored_files_note(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
-            print_error(on_one_line(problem))
+            print_error(escape_to_one_line(problem))
     return 0
 
 
@@ -117,11 +117,11 @@ def _tools() -> frozenset[str]:
 
 
 def _line(profile: Profile, column_width: int) -> str:
-    works, place = _USE_LABELS[profile.use], on_one_line(profile.where)
+    works, place = _USE_LABELS[profile.use], escape_to_one_line(profile.where)
     about = ", ".join(filter(None, (works and f"works {works}", place)))
     pad = " " * (column_width - cells(profile.name))
     more = f"  ({about})" if about else ""
-    return f"{profile.name}{pad}  {on_one_line(profile.description)}{more}\n"
+    return f"{profile.name}{pad}  {escape_to_one_line(profile.description)}{more}\n"
 
 
 def _document(profile: Profile) -> dict[str, object]:

@@ -21,7 +21,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, print_note, write
 from refold.provider.spec import ProviderSpec
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _MAX_KEY_CHARS = 65536  # characters that are read from a pipe
 
@@ -74,7 +74,7 @@ def _set(keys: ProviderKeys, args: Namespace) -> int:
     (place,) = change.places
     write(f"The key of {spec.label} ({last_characters(key)}) is stored in {place}.\n")
     for notice in change.notices:
-        print_error(on_one_line(notice))
+        print_error(escape_to_one_line(notice))
     return 0
 
 
@@ -111,7 +111,7 @@ def _list(keys: ProviderKeys, *, as_json: bool) -> int:
             origin = " ".join(filter(None, (row.source or "none", row.variable)))
             write(f"{row.provider:<{wide}}  {row.ends:<5}  {origin}\n")
     if keys.trouble:
-        print_error(on_one_line(keys.trouble))
+        print_error(escape_to_one_line(keys.trouble))
     return 0
 
 
@@ -132,7 +132,7 @@ async def _test(keys: ProviderKeys, name: str) -> int:
         except BadInput as error:
             check = KeyCheck(str(error))
         verdicts.append(check.good)
-        write(f"{spec.name}: {on_one_line(check.text)}\n")
+        write(f"{spec.name}: {escape_to_one_line(check.text)}\n")
     if not verdicts:
         print_note("no provider has a key (refold auth set PROVIDER stores one)")
     return 0 if verdicts and all(verdicts) else 1
@@ -146,5 +146,5 @@ def _remove(keys: ProviderKeys, name: str) -> int:
     else:
         print_error(f"no key of {change.provider} was kept")
     for notice in change.notices:
-        print_error(on_one_line(notice))
+        print_error(escape_to_one_line(notice))
     return 0 if change.places else 1

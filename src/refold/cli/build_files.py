@@ -116,9 +116,11 @@ def _languages(root: Path, python: object, node: object) -> Iterator[str]:
 def _task_runners(root: Path) -> Iterator[Command]:
     makefile = next(filter(None, (_text(root, n) for n in ("Makefile", "makefile"))), "")
     rules = _MAKE_RULE.finditer(re.sub(r"^\t.*$", "", makefile, flags=re.MULTILINE))
-    yield from _by_purpose((n for rule in rules for n in rule[1].split()), "make {}")
+    yield from _commands_by_purpose(
+        (n for rule in rules for n in rule[1].split()), "make {}"
+    )
     recipes = _JUST_RECIPE.findall(_text(root, "justfile") or _text(root, "Justfile"))
-    yield from _by_purpose(recipes, "just {}")
+    yield from _commands_by_purpose(recipes, "just {}")
 
 
 def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
@@ -129,7 +131,7 @@ def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
     yield Command("install", f"{manager} install")
     scripts = _table(package, "scripts")
     written = [n for n, line in scripts.items() if "no test specified" not in str(line)]
-    yield from _by_purpose(written, f"{manager} run {{}}")
+    yield from _commands_by_purpose(written, f"{manager} run {{}}")
 
 
 def _python(root: Path, project: dict[str, Any]) -> Iterator[Command]:
@@ -160,7 +162,7 @@ def _build_tools(root: Path) -> Iterator[Command]:
             yield Command(purpose, f"{own} {rest}")
 
 
-def _by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
+def _commands_by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
     """The targets or scripts that have a common purpose, in the order of purposes."""
     known = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
     matches = [

@@ -52,11 +52,11 @@ class Command(Struct, frozen=True):
         return " ".join(self.path)
 
 
-def with_subcommands(command: Command) -> Iterator[Command]:
+def walk_commands(command: Command) -> Iterator[Command]:
     """The command and all its subcommands."""
     yield command
     for child in command.commands:
-        yield from with_subcommands(child)
+        yield from walk_commands(child)
 
 
 def usage(command: Command) -> str:

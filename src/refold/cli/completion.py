@@ -21,7 +21,7 @@ from refold.cli.subcommands import SUBCOMMANDS, parser_of
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import write
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     from argcomplete.completers import BaseCompleter
@@ -128,9 +128,9 @@ def _values(find: Find, **_: object) -> dict[str, str]:
     try:
         # Skip values that a shell could not show or pass back.
         return {
-            value: on_one_line(about)
+            value: escape_to_one_line(about)
             for value, about in find()
-            if value and value == on_one_line(value)
+            if value and value == escape_to_one_line(value)
         }
     except (RefoldError, OSError):
         return {}

@@ -37,7 +37,7 @@ from refold.errors import BadInput, reason_of
 from refold.headless.streams import print_document, print_error, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.settings_list import setting_lines
 
 
@@ -119,22 +119,24 @@ def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
 
 
 def _change(file: SettingsFile, args: Namespace) -> int:
-    place = on_one_line(str(file.path))
+    place = escape_to_one_line(str(file.path))
     if args.what == "set":
         masks = masks_of(os.environ, file.places)
         doubt = _model_warning(file, args.key, args.value)
         data = without_secrets(args.key, set_value(file, args.key, args.value), masks)
         value = value_in_toml(data)
-        write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {place}.\n")
+        write(
+            f"{escape_to_one_line(args.key)} = {escape_to_one_line(value)} is set in {place}.\n"
+        )
         if doubt:
-            print_error(on_one_line(doubt))
+            print_error(escape_to_one_line(doubt))
     elif unset(file, args.key):
-        write(f"{on_one_line(args.key)} is not set in {place} any more.\n")
+        write(f"{escape_to_one_line(args.key)} is not set in {place} any more.\n")
     else:
         settings_of_key(
             args.key, origins_report(file.folder, file.places, os.environ).values
         )  # is it one?
-        print_error(f"{on_one_line(args.key)} is not set in {place}")
+        print_error(f"{escape_to_one_line(args.key)} is not set in {place}")
         return 1
     _print_overridden(file, args.key)
     return 0
@@ -153,7 +155,7 @@ def _path(folder: Path, paths: Paths, *, as_json: bool) -> int:
             )
         else:
             note = "" if counts else "  (does not exist)" if not there else "  (is ignored)"
-            write(f"{owner:<13}  {on_one_line(str(file.path))}{note}\n")
+            write(f"{owner:<13}  {escape_to_one_line(str(file.path))}{note}\n")
     return 0
 
 
@@ -193,7 +195,7 @@ def _print_overridden(file: SettingsFile, key: str) -> None:
     if not canonical_key(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.display_name}:"):
-            print_error(f"{on_one_line(last.where)} takes precedence")
+            print_error(f"{escape_to_one_line(last.where)} takes precedence")
     _print_ignored_settings(origins)
     _print_problems(origins, masks_of(os.environ, file.places))
 
@@ -226,19 +228,19 @@ def edit_file(file: SettingsFile) -> int:
             raise BadInput(f"{error}; nothing was changed") from error
         if after == before:
             edited_copy.unlink(missing_ok=True)
-            write(f"{on_one_line(str(file.path))} stays as it was.\n")
+            write(f"{escape_to_one_line(str(file.path))} stays as it was.\n")
             return 0
         try:
             replace_text(file, after, instead=text)
         except BadInput as error:
-            print_error(on_one_line(str(error)))
+            print_error(escape_to_one_line(str(error)))
             if _ask_to_edit_again():
                 continue
-            place = on_one_line(str(edited_copy))
+            place = escape_to_one_line(str(edited_copy))
             print_error(f"nothing was changed; what you wrote is in {place}")
             return 1
         edited_copy.unlink(missing_ok=True)
-        write(f"{on_one_line(str(file.path))} is written.\n")
+        write(f"{escape_to_one_line(str(file.path))} is written.\n")
         return 0
 
 

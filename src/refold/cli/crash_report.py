@@ -14,7 +14,7 @@ from refold.config.paths import Paths, paths
 from refold.config.secret_values import clean, masks_of
 from refold.errors import RefoldError
 from refold.logs.logbook import Logbook
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 
 def report_of(error: Exception, arguments: Sequence[str]) -> str:
@@ -30,8 +30,8 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     if not book.write("error", whole):
         return visible(whole)
     short = "".join(traceback.format_exception_only(error)).strip()
-    text = on_one_line(clean(short, masks))[:300]
-    place = on_one_line(str(book.file))
+    text = escape_to_one_line(clean(short, masks))[:300]
+    place = escape_to_one_line(str(book.file))
     return f"refold: internal error: {text}; the details are in {place}"
 
 

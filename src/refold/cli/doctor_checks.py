@@ -120,7 +120,7 @@ def check_programs(context: CheckContext) -> Iterator[Finding]:
     ):
         known = Programs(context.environ, (os.path.realpath(context.folder),))
         path = known.find(name)
-        for other, why in known.passed_over(name):
+        for other, why in known.skipped_programs(name):
             yield Finding(name, "warning", f"{other} is ignored: {why}",
                 "take its directory off your PATH here")  # fmt: skip
         if not path:

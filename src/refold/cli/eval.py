@@ -30,7 +30,7 @@ from refold.evaluation.run import Conditions, run_all
 from refold.evaluation.tasks import Task, read_tasks
 from refold.headless.streams import write
 from refold.values.modes import Mode
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _TASK_SECONDS = 300.0
 _NOT_PASSED = 1  # exit code
@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if args.compare:
         pair = (read_evaluation(Path(name)) for name in args.compare)
-        write("".join(f"{on_one_line(row)}\n" for row in comparison_lines(*pair)))
+        write("".join(f"{escape_to_one_line(row)}\n" for row in comparison_lines(*pair)))
         return 0
     tasks = _tasks(args)
     conditions = Conditions(

@@ -33,9 +33,9 @@ from refold.provider.local.models import (
     find,
 )
 from refold.provider.spec import ProviderSpec, unknown_provider_error
-from refold.terminal.this_terminal import this_terminal
+from refold.terminal.this_terminal import open_terminal
 from refold.values.key_shapes import looks_like_key, maker_of
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import duration
 from refold.views.picker import Picker, PickerItem
 from refold.views.question_keys import Choice, DraftMessage, Menu
@@ -96,7 +96,7 @@ def first_run(app: App) -> bool:
 
 async def _first_run(app: App) -> bool:
     places, options = app.paths, app.settings.terminal
-    here = this_terminal(display=options.display, theme=options.theme)
+    here = open_terminal(display=options.display, theme=options.theme)
     choice = await choose(_offers(app), *here)
     if choice.what == "tour":
         await give_tour(session_opener(places), *here)
@@ -143,7 +143,7 @@ async def choose(
 ) -> FirstChoice:
     """Ask until something is chosen, and set that up."""
     if printer is None or reader is None:
-        printer, reader = this_terminal()
+        printer, reader = open_terminal()
     return await _ModelQuestions(offers, printer, reader).choose()
 
 
@@ -204,7 +204,7 @@ class _ModelQuestions:
             many = len(server.models)
             about = f"{many} models" if many > 1 else server.models[0].partition("/")[2]
             title = f"{server.label} on this machine"
-            rows.append(_Row(title, on_one_line(about), self._server_choice(server)))
+            rows.append(_Row(title, escape_to_one_line(about), self._server_choice(server)))
         rows += [
             _Row(f"{model.name}, embedded", _about_model(model), self._install(model.name))
             for model in offers.embedded
@@ -341,7 +341,7 @@ class _ModelQuestions:
                 self._printer.print_text(
                     f"and {left} more; /model chooses them later", "dim"
                 )
-            number = await self._choose_number([on_one_line(name) for name in names])
+            number = await self._choose_number([escape_to_one_line(name) for name in names])
             return await self._choose_model(names[number - 1]) if number else None
 
         return ask
@@ -358,7 +358,8 @@ class _ModelQuestions:
     async def _choose_model(self, model: str) -> FirstChoice:
         await self._offers.remember("model", model)
         self._printer.print_text(
-            f"{on_one_line(model)} is now the default model. /model changes it.", "good"
+            f"{escape_to_one_line(model)} is now the default model. /model changes it.",
+            "good",
         )
         return FirstChoice("model", model)
 

@@ -45,7 +45,7 @@ from refold.tools.builtin import TOOLS_GROUP, load_tools
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
 from refold.values.similar_names import similar
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _SAMPLE_INPUTS: Mapping[HookEvent, Mapping[str, object]] = {
     "PreToolUse": {"tool_use_id": "test"},
@@ -103,7 +103,7 @@ def run(args: Namespace) -> int:
         status = _test(args.event, tool, arguments, hooks, places, directory)
     notices = _bind_hooks(hooks, places).notices(_plugin_tools(), str(directory))
     for notice in filter(None, (*notices, off)):
-        print_error(on_one_line(notice))
+        print_error(escape_to_one_line(notice))
     return status
 
 
@@ -117,7 +117,9 @@ def _list(file: HookFile, paths: Paths, *, as_json: bool) -> None:
             }  # fmt: skip
             print_document(row)
         else:
-            write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
+            write(
+                f"{escape_to_one_line(describe(hook))}\n    {escape_to_one_line(hook.source)}\n"
+            )
     if not file.hooks and not as_json:
         write(f"There are no hooks here. Yours go into {user_file(paths)}.\n")
 
@@ -186,9 +188,9 @@ async def _try_hooks(
         begun = time.monotonic()
         answer = await session.run(hook, about)
         took = time.monotonic() - begun
-        write(f"{on_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
+        write(f"{escape_to_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
         for line in _answer_lines(answer):
-            write(f"    {on_one_line(line)}\n")
+            write(f"    {escape_to_one_line(line)}\n")
         broken = broken or answer.outcome == "failed" or answer.by_failure
     if not hooks:
         write("No hook matches this event.\n")

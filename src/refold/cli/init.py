@@ -18,7 +18,7 @@ from refold.config.paths import current_directory, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.stream_json.turn_result import EXIT_CODES
 
 FILE_NAME = "AGENTS.md"
@@ -95,7 +95,7 @@ def agents_md_text(project: Project) -> str:
 
 
 def _lines(project: Project) -> Iterator[str]:
-    yield f"# {on_one_line(project.name)}"
+    yield f"# {escape_to_one_line(project.name)}"
     about = (project.description, ", ".join(project.languages))
     if sentences := " ".join(map(_sentence, filter(None, about))):
         yield from ("", sentences)
@@ -106,7 +106,7 @@ def _lines(project: Project) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    sentence = on_one_line(text).rstrip()
+    sentence = escape_to_one_line(text).rstrip()
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 

@@ -146,6 +146,6 @@ async def _run(args: Namespace, launch: Launch) -> int:
 
 
 async def _start_due_schedules(script: str | None, say: Callable[[str], None]) -> None:
-    from refold.client.due_schedules import fire_due
+    from refold.client.due_schedules import run_due_schedules
 
-    await fire_due(os.environ, script, say)
+    await run_due_schedules(os.environ, script, say)

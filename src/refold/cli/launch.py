@@ -40,7 +40,7 @@ from refold.headless.task import Task
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.modes import MODE_NAMES, Mode
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     from refold.client.host import NewConversation
@@ -183,7 +183,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
         id_ = fork.id
         print_note(f"{id_}: forked from {fork.source} at event {fork.seq}")
     try:
-        with gc_paused():
+        with pause_gc():
             session = await launch.resume(id_)
     except Held as error:
         from refold.client.session_holder import explain_held
@@ -423,7 +423,7 @@ async def apply_choices(
     if mode:
         await inbox.set_mode(mode)
     elif session.left_bypass:
-        print_error(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
+        print_error(escape_to_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
     if args.agent:
         from refold.agents.registry import choose_agent
 
@@ -432,7 +432,7 @@ async def apply_choices(
         budget = replace(chosen, dollars=args.max_budget_usd)
         await inbox.set_budget(budget)  # what was chosen in it would win
     if not model and (notice := await replace_unusable_model(app, session)):
-        print_error(on_one_line(notice))
+        print_error(escape_to_one_line(notice))
 
 
 @contextmanager
@@ -487,7 +487,7 @@ def _rules_without(
 # Pause the garbage collector while a long session is read. A collection goes through all
 # objects, and would find nothing to free. `main` sets how often it runs otherwise.
 @contextmanager
-def gc_paused() -> Generator[None]:
+def pause_gc() -> Generator[None]:
     """Pause the garbage collector in the block, then freeze what was allocated."""
     if not gc.isenabled():  # other code controls it
         yield

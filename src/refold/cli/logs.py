@@ -11,7 +11,7 @@ from refold.config.paths import paths
 from refold.headless.streams import print_error, write
 from refold.logs.logbook import LOG_NAME, Entry, Tail, at_least, entries
 from refold.values.log_level import LOG_LEVELS, Level
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 
 def add_arguments(logs: ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(logs: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     state = paths(os.environ).state
     if args.path:
-        write(f"{on_one_line(str(state / LOG_NAME))}\n")
+        write(f"{escape_to_one_line(str(state / LOG_NAME))}\n")
         return 0
     level: Level = args.level
     tail = Tail(state) if args.follow else None
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     _show(lines[-args.number :] if args.number else lines)
     if tail is None:
         if not lines:
-            print_error(f"there is nothing in {on_one_line(str(state / LOG_NAME))}")
+            print_error(f"there is nothing in {escape_to_one_line(str(state / LOG_NAME))}")
         return 0
     while True:
         _show(at_least(tail.news(), level))

@@ -14,7 +14,7 @@ from refold.cli.command_tree import (
     command_tree,
     usage,
     value_name,
-    with_subcommands,
+    walk_commands,
 )
 from refold.headless.streams import write
 from refold.views.stream_json.turn_result import EXIT_CODES
@@ -113,7 +113,7 @@ def _lines(root: Command, version: str) -> Iterator[str]:
     yield ".SH COMMANDS"
     for child in root.commands:
         yield from (f'.SS "{_without_markup(child.name)}"', _sentence(child.about))
-        for command in with_subcommands(child):
+        for command in walk_commands(child):
             if not command.commands:
                 yield from _command_rows(command, without_description=command is child)
     yield from _table(

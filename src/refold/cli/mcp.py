@@ -34,7 +34,7 @@ from refold.mcp.servers import variable_mark
 from refold.values.hosts import expand_all
 from refold.values.log_level import Level
 from refold.values.printable_names import shorten
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _ABOUT_CHARS = 100  # of a description
 _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
@@ -157,7 +157,7 @@ def _file(args: Namespace, paths: Paths, directory: Path) -> Path:
 def _add(args: Namespace, file: Path, paths: Paths, directory: Path) -> int:
     entry = _entry(args)  # one of a registry has another name here
     add(file, args.name, entry)
-    write(f"The MCP server {args.name} is in {on_one_line(str(file))}.\n")
+    write(f"The MCP server {args.name} is in {escape_to_one_line(str(file))}.\n")
     if args.remote:
         write(
             "The provider of the model calls its tools; refold does not ask you about them.\n"
@@ -291,8 +291,10 @@ def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -
             }  # fmt: skip
             print_document(row)
         else:
-            write(f"{server.name}  {on_one_line(server.summary)}\n")
-            write(f"    {_manifest_counts(known)}, from {on_one_line(server.source)}\n")
+            write(f"{server.name}  {escape_to_one_line(server.summary)}\n")
+            write(
+                f"    {_manifest_counts(known)}, from {escape_to_one_line(server.source)}\n"
+            )
     for server in config.remote:
         if as_json:
             row = {
@@ -301,12 +303,14 @@ def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -
             }  # fmt: skip
             print_document(row)
         else:
-            write(f"{server.name}  {on_one_line(server.summary)}\n")
-            write(f"    remote: the provider calls it, from {on_one_line(server.source)}\n")
+            write(f"{server.name}  {escape_to_one_line(server.summary)}\n")
+            write(
+                f"    remote: the provider calls it, from {escape_to_one_line(server.source)}\n"
+            )
     if not (config.servers or config.remote) and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
     for notice in filter(None, (*config.notices, off)):
-        print_error(on_one_line(notice))
+        print_error(escape_to_one_line(notice))
     return 0
 
 
@@ -320,9 +324,9 @@ def _count(many: int, noun: str) -> str:
 
 def _remove(name: str, file: Path, paths: Paths, *, data: bool) -> int:
     left = remove_server(file, name, paths, data=data)
-    write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
+    write(f"The MCP server {name} is removed from {escape_to_one_line(str(file))}.\n")
     if left:
-        place = on_one_line(left)
+        place = escape_to_one_line(left)
         write(f"What it stored is still in {place}; --data would have removed it.\n")
     return 0
 
@@ -365,19 +369,19 @@ def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -
     marks = [variable_mark(server, item) for item in wanted]
     TrustedFolders(paths.folders).allow_variables(folder, marks)
     write(
-        f"The MCP server {name} ({on_one_line(server.summary)}) gets your "
-        f"{', '.join(wanted)}, until its entry in {on_one_line(server.source)} changes.\n"
+        f"The MCP server {name} ({escape_to_one_line(server.summary)}) gets your "
+        f"{', '.join(wanted)}, until its entry in {escape_to_one_line(server.source)} changes.\n"
     )
     return 0
 
 
 def _show(status: ServerStatus) -> None:
     offer = status.manifest.offer
-    title = f" ({on_one_line(offer.title)})" if offer.title else ""
+    title = f" ({escape_to_one_line(offer.title)})" if offer.title else ""
     write(f"{status.config.name}{title} is connected: {_count_offers(status)}.\n")
     for tool in status.manifest.usable:
-        about = shorten(on_one_line(tool.description), _ABOUT_CHARS)
-        write(f"  {on_one_line(tool.name)}  {about}\n")
+        about = shorten(escape_to_one_line(tool.description), _ABOUT_CHARS)
+        write(f"  {escape_to_one_line(tool.name)}  {about}\n")
 
 
 def _count_offers(status: ServerStatus) -> str:
@@ -393,10 +397,12 @@ def _count_offers(status: ServerStatus) -> str:
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
     lost = status.manifest.damaged
-    subject = f"{on_one_line(lost)}.\nThese" if lost else "These"
+    subject = f"{escape_to_one_line(lost)}.\nThese" if lost else "These"
     since = "are" if lost else "have changed since you accepted them, and are"
     write(f"{subject} tools {since} blocked:\n\n")
-    write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
+    write(
+        "".join(f"{escape_to_one_line(line)}\n" for line in status.manifest.differences())
+    )
     write("\n")
     if not accept and not _confirm_if_seen("Accept them?"):
         write("They stay blocked.\n")
@@ -428,6 +434,6 @@ class _ReportPrinter:
             return
         self._lines += 1
         if self._lines <= _MAX_REPORTS:
-            print_error(on_one_line(message)[:_MAX_REPORT_CHARS])
+            print_error(escape_to_one_line(message)[:_MAX_REPORT_CHARS])
         elif self._lines == _MAX_REPORTS + 1:
             print_error("it reports more, which is not shown")

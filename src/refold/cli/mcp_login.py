@@ -19,7 +19,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.mcp.grants import Grant
 from refold.mcp.servers import ServerConfig, resolve
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 def add_arguments(parsers: Any) -> None:
@@ -49,7 +49,9 @@ def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
     finally:
         browser.close()
     store.write(server.name, server.url, grant, in_keyring=args.keyring)
-    place = "in the keyring" if args.keyring else f"in {on_one_line(str(store.file))}"
+    place = (
+        "in the keyring" if args.keyring else f"in {escape_to_one_line(str(store.file))}"
+    )
     write(f"You are logged in at {server.name}; its tokens are kept {place}.\n")
     write(f"refold mcp test {server.name} lists its tools.\n")
     return 0
@@ -67,7 +69,7 @@ def _stored_grant(server: ServerConfig, store: StoredGrants) -> Grant | None:
     try:
         return store.read(server.name, server.url)
     except BadInput as error:
-        print_error(on_one_line(str(error)))
+        print_error(escape_to_one_line(str(error)))
         return None
 
 
@@ -79,7 +81,7 @@ class _Browser:
         self._started: subprocess.Popen[bytes] | None = None  # held, or Python would warn
 
     async def show(self, url: str) -> None:
-        write(f"Log in on this page:\n\n  {on_one_line(url)}\n\n")
+        write(f"Log in on this page:\n\n  {escape_to_one_line(url)}\n\n")
         if self._opens:
             self._started = open_page(url, self._way, os.environ)
             if self._started is None:

@@ -27,7 +27,7 @@ from refold.mcp.registry import (
 from refold.provider.blocking_http import StatusError, open_url
 from refold.values.printable_names import shorten
 from refold.values.web_address import is_local_name, web_address
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _MAX_BYTES = 5_000_000  # of an answer
 _SEARCH_SECONDS = 20.0
@@ -68,7 +68,9 @@ def search(args: Namespace) -> int:
     if args.json:
         return 0
     if not result.servers:
-        write(f"The registry has no server whose name contains {on_one_line(words)!r}.\n")
+        write(
+            f"The registry has no server whose name contains {escape_to_one_line(words)!r}.\n"
+        )
     elif result.more:
         write(
             f"These are the first {_MAX_RESULTS}: there are more. Search for more of a name.\n"
@@ -97,7 +99,9 @@ def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]
     kind = args.kind or next(iter(ways))
     if kind not in ways:
         raise BadInput(f"{args.name} has no {kind}: choose from {', '.join(ways)}")
-    write(f"{on_one_line(server.name)} {on_one_line(server.version)}, from {kind}")
+    write(
+        f"{escape_to_one_line(server.name)} {escape_to_one_line(server.version)}, from {kind}"
+    )
     others = [way for way in ways if way != kind]
     write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
     answers = _Answers(values)
@@ -107,7 +111,7 @@ def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]
         key = "headers" if "url" in table else "env"
         table[key] = {**table.get(key, {}), **more}
     line = table.get("url") or " ".join((table["command"], *table["args"]))
-    write(f"  {on_one_line(line)}\n")
+    write(f"  {escape_to_one_line(line)}\n")
     return table
 
 
@@ -136,10 +140,10 @@ class _Answers:
             return default
         if not is_interactive():
             return default or self._variable(name, field)
-        about = f" ({on_one_line(field.description)})" if field.description else ""
+        about = f" ({escape_to_one_line(field.description)})" if field.description else ""
         choices = f" [{', '.join(field.choices)}]" if field.choices else ""
         preset = f" [{default}]" if default else ""
-        return _ask(f"{on_one_line(name)}{about}{choices}{preset}: ") or default
+        return _ask(f"{escape_to_one_line(name)}{about}{choices}{preset}: ") or default
 
     def _secret(self, name: str, field: Input) -> str:
         """A reference to a variable. Raises `BadInput` where only the user can allow that."""
@@ -152,7 +156,9 @@ class _Answers:
                 f"{name} is a secret: give it with --env {name}='${{{variable}}}', "
                 "if this server may have your variable"
             )
-        if confirm(f"The server takes {on_one_line(name)}: give it your ${variable}?"):
+        if confirm(
+            f"The server takes {escape_to_one_line(name)}: give it your ${variable}?"
+        ):
             return f"${{{variable}}}"
         return ""
 
@@ -160,7 +166,9 @@ class _Answers:
         """A reference to a variable that is not set, and a hint that asks the user to set
         it."""
         if (variable := _variable_name(name)) not in os.environ:
-            about = f": {on_one_line(field.description)}" if field.description else ""
+            about = (
+                f": {escape_to_one_line(field.description)}" if field.description else ""
+            )
             write(f"  It needs ${variable}{about}. Set it before you start refold.\n")
             return f"${{{variable}}}"
         return ""
@@ -182,9 +190,11 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
                "description": server.description}  # fmt: skip
         print_document(row)
         return
-    about = shorten(on_one_line(server.description), _ABOUT_CHARS)
+    about = shorten(escape_to_one_line(server.description), _ABOUT_CHARS)
     ways = ", ".join(kinds) or "nothing that refold can use"
-    write(f"{on_one_line(server.name)}  {on_one_line(server.version)}, {ways}\n")
+    write(
+        f"{escape_to_one_line(server.name)}  {escape_to_one_line(server.version)}, {ways}\n"
+    )
     write(f"    {about}\n")
 
 

@@ -26,7 +26,7 @@ from refold.mcp.packages import Installation, read_record
 from refold.mcp.servers import ServerConfig
 from refold.values.log_level import WriteLog, discard_line
 from refold.views.check_findings import Finding
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _CHECK_SECONDS = 20.0  # for all servers, which start at once
 
@@ -49,7 +49,7 @@ def connect_servers(
     with connect(
         servers,
         StartPlace(directory, paths, os.environ),
-        report=lambda text: print_error(on_one_line(text)),
+        report=lambda text: print_error(escape_to_one_line(text)),
         log=log,
         seconds=seconds,
         context=terminal_context(directory, paths) if asks else None,
@@ -109,7 +109,7 @@ def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool)
     try:
         return _update(programs, server, accept=accept)
     except BadInput as error:
-        print_error(f"{server.name}: {on_one_line(str(error))}")
+        print_error(f"{server.name}: {escape_to_one_line(str(error))}")
         return False
 
 
@@ -126,10 +126,12 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         installer.delete_installation(new)
         write(f"{server.name}: {_installation_text(new)} is the newest.\n")
         return True
-    before = f"{on_one_line(old.version)} → " if old else ""
-    write(f"{server.name}: {on_one_line(new.name)} {before}{on_one_line(new.version)}\n")
+    before = f"{escape_to_one_line(old.version)} → " if old else ""
+    write(
+        f"{server.name}: {escape_to_one_line(new.name)} {before}{escape_to_one_line(new.version)}\n"
+    )
     if new.reached:
-        write(f"{on_one_line(new.sentence).capitalize()}.\n")
+        write(f"{escape_to_one_line(new.sentence).capitalize()}.\n")
     if not accept and not (is_interactive() and confirm("Use the new version?")):
         installer.delete_installation(new)
         write("Nothing has changed.\n")
@@ -142,4 +144,4 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
 
 
 def _installation_text(installation: Installation) -> str:
-    return on_one_line(f"{installation.name} {installation.version}")
+    return escape_to_one_line(f"{installation.name} {installation.version}")

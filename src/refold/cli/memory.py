@@ -20,7 +20,7 @@ from refold.headless.streams import print_document, print_error, print_note, wri
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import ListedNote, Memory, NoteOwner
 from refold.memory.notes_file import MAX_FILE_BYTES
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     from refold.app.app import App
@@ -122,10 +122,10 @@ def _listing(notes: Sequence[ListedNote], memory: Memory) -> Iterator[str]:
             size = len(memory.text(note.owner).encode())
             yield f"{memory.file(note.owner)} ({size:,} of {MAX_FILE_BYTES:,} bytes)\n"
         if (note.owner, note.line.section) != before:
-            yield f"{on_one_line(note.line.section) or 'Notes'}\n"
+            yield f"{escape_to_one_line(note.line.section) or 'Notes'}\n"
         before = (note.owner, note.line.section)
         of = f"  [{note.origin.session}]" if note.origin.session else ""
-        yield f"{note.number:>4}  {on_one_line(note.line.text)}{of}\n"
+        yield f"{note.number:>4}  {escape_to_one_line(note.line.text)}{of}\n"
 
 
 def _document(note: ListedNote) -> dict[str, object]:
@@ -152,7 +152,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
 
 def _forget(remembering: ProjectMemory, text: str) -> int:
     gone = remembering.memory.forget(text)
-    for line in dict.fromkeys(on_one_line(note.line.text) for note in gone):
+    for line in dict.fromkeys(escape_to_one_line(note.line.text) for note in gone):
         write(f"forgotten: {line}\n")
     if remembering.is_in_folder_notes(gone[0].line.text):
         print_error(".agent/memory.md in this folder says it too: remove it there")
@@ -218,5 +218,5 @@ async def _update_notes(
 
 def _change_line(change: NoteChange) -> str:
     why = f" ({change.why})" if change.why else ""
-    text, section = on_one_line(change.text), on_one_line(change.section)
+    text, section = escape_to_one_line(change.text), escape_to_one_line(change.section)
     return f"{change.sign} {section}: {text}{why}\n"

@@ -30,7 +30,7 @@ from refold.provider.model_list import has_list, list_models
 from refold.provider.port import Provider
 from refold.provider.prices import Rates
 from refold.provider.spec import ProviderSpec, unknown_provider_error
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.wrap import cells, cut
 
 LOCAL_NAME = "local"
@@ -60,13 +60,13 @@ class Row(Struct, frozen=True):
 def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Return a heading and a line per model, or two lines for a long name."""
     marks = max((cells(_marks(row)) for row in rows), default=0)
-    names = max((cells(on_one_line(row.name)) for row in rows), default=0)
+    names = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
     room = min(
         max(names, 5), max(DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks, _MIN_NAME_COLUMNS)
     )
     yield _line(room, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
-        name = on_one_line(row.name)
+        name = escape_to_one_line(row.name)
         if cells(name) > room:
             yield cut(name, DEFAULT_COLUMNS)
             name = ""
@@ -186,7 +186,7 @@ def run(args: Namespace) -> int:
     for listing in listings:
         # A failed server of the user's own is reported only if its provider is named.
         if listing.error and (args.provider or not listing.spec.own):
-            print_error(on_one_line(listing.error))
+            print_error(escape_to_one_line(listing.error))
     if args.json:
         for row in rows:
             print_document(row_document(row))

@@ -88,7 +88,10 @@ def edit(command: list[str], file: Path) -> None:
     """Wait until the editor has ended. Raises `BadInput` if it failed."""
     try:
         program = Programs(os.environ).need(command[0])
-        words, environ = [program, *command[1:], str(file)], programs.plain(os.environ)
+        words, environ = (
+            [program, *command[1:], str(file)],
+            programs.without_loader_variables(os.environ),
+        )
         with programs.start(words, env=environ) as running:
             code = running.wait()
     except OSError as error:

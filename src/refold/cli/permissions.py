@@ -31,7 +31,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, print_note, write
 from refold.values.modes import MODE_NAMES
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -154,7 +154,7 @@ def _explain(args: Namespace) -> int:
             named = ", ".join(decision.confines.hosts.allowed)
             reach = f"with named hosts: {named}" if named else "with no host yet"
         lines.append(f"  sandbox: {sandbox}, {reach}")
-    write("".join(f"{on_one_line(line)}\n" for line in lines))
+    write("".join(f"{escape_to_one_line(line)}\n" for line in lines))
     return 0
 
 
@@ -165,7 +165,7 @@ def _list(args: Namespace) -> int:
             row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
             print_document(row)
         else:
-            write(on_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
+            write(escape_to_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
     if not args.json:
         write(f"mode {ground.mode}, {len(ground.rules)} rules\n")
     return 0
@@ -192,18 +192,20 @@ def import_rules(args: Namespace) -> int:
     folder = os.path.realpath(directory(args.cwd, "--cwd"))
     theirs = rules_of_files(_contents(args.file, folder))
     for note in theirs.notes:
-        print_note(on_one_line(note))
+        print_note(escape_to_one_line(note))
     write("".join(f"{row}\n" for row in theirs.lines()))
     if not theirs:
         raise BadInput("there is no rule to import")
     if args.print:
         return 0
-    if not args.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
+    if not args.yes and not confirm(f"Apply these rules in {escape_to_one_line(folder)}?"):
         write("Nothing was imported.\n")
         return 1
     file = paths(os.environ).folders
     TrustedFolders(file).import_rules(folder, theirs.rules, theirs.sha256)
-    write(f"They apply in {on_one_line(folder)} from now on, and are stored in {file}.\n")
+    write(
+        f"They apply in {escape_to_one_line(folder)} from now on, and are stored in {file}.\n"
+    )
     return 0
 
 

@@ -11,7 +11,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_document, print_note, write
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.plans import Plan
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 _PLAN_MARK = b'"plan_ready"'  # stands in the line of every plan; most journals have none
 
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
             _line(session, plan)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
-            title = on_one_line(plan.title)
+            title = escape_to_one_line(plan.title)
             write(f"{session}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
     if not shown and not args.json:
         hint = "" if args.all else " in this directory (--all shows those of others)"

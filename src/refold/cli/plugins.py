@@ -16,7 +16,7 @@ from refold.headless.streams import print_document, write
 from refold.plugins import GROUPS, Plugin, find_plugins
 from refold.provider.spec import PROVIDER_GROUP, provider_of
 from refold.tools.builtin import TOOLS_GROUP, builtin, load_tools
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 NO_PLUGINS = (
     "No installed package offers a plug-in. To install one into the environment of refold: "
@@ -43,11 +43,13 @@ def run(args: Namespace) -> int:
         else:
             kind = plugin.group.removeprefix("refold.")
             write(
-                on_one_line(f"{kind}  {plugin.name}  {plugin.value}, {plugin.package}")
+                escape_to_one_line(
+                    f"{kind}  {plugin.name}  {plugin.value}, {plugin.package}"
+                )
                 + "\n"
             )
             if problem:
-                write(f"    {on_one_line(problem)}\n")
+                write(f"    {escape_to_one_line(problem)}\n")
     if not every and not args.json:
         write(f"{NO_PLUGINS.format(environment=shlex.quote(sys.prefix))}\n")
     return 1 if any(problems) else 0

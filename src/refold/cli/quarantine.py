@@ -13,7 +13,7 @@ from refold.cli.output import confirm
 from refold.config.paths import paths
 from refold.headless.streams import print_document, print_note, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import size_text
 
 
@@ -38,9 +38,11 @@ def run(args: Namespace) -> int:
     if args.what == "list":
         return _list(model_files, as_json=args.json)
     item = model_files.find(args.name)
-    name = on_one_line(item.name)
+    name = escape_to_one_line(item.name)
     if args.what == "restore":
-        write(f"{name} is at {on_one_line(model_files.restore(item, args.to))} now\n")
+        write(
+            f"{name} is at {escape_to_one_line(model_files.restore(item, args.to))} now\n"
+        )
         return 0
     if not args.yes and not confirm(f"Delete {_line(item)}?"):
         write("It is still there.\n")
@@ -72,6 +74,8 @@ def _list(model_files: Quarantine, *, as_json: bool) -> int:
 def _line(item: QuarantinedItem) -> str:
     origin = item.origin
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
-    name = on_one_line(item.name) + ("/" if item.is_directory else "")
-    source = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
+    name = escape_to_one_line(item.name) + ("/" if item.is_directory else "")
+    source = (
+        f"from {escape_to_one_line(origin.path)}" if origin else "from an unknown place"
+    )
     return f"{name}  {when or '-':<16}  {size_text(item.size):>9}  {source}"

@@ -41,7 +41,7 @@ from refold.session.replay_difference import Divergence, Replayed
 from refold.tools.builtin import builtin
 from refold.values.tools import Effect
 from refold.values.usage import RunLimits
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _MAX_VALUE_CHARS = 400  # characters of a value that are shown
 
@@ -198,7 +198,7 @@ def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list
         lines.append(f"{len(divergences) - len(shown)} more may follow from it (--all)\n")
     for seq, sentence in replayed.briefings:
         lines.append(
-            f"the setup of the model differs at event {seq}: {on_one_line(sentence)}\n"
+            f"the setup of the model differs at event {seq}: {escape_to_one_line(sentence)}\n"
         )
     if view.session.version not in ("", __version__):
         lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
@@ -218,7 +218,7 @@ def _divergence_lines(divergence: Divergence) -> list[str]:
 
 def _value(value: object) -> str:
     words = value if isinstance(value, str) else _json(value)
-    text = on_one_line(words)
+    text = escape_to_one_line(words)
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"
 
 

@@ -28,7 +28,7 @@ from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
 from refold.values.live import Waiting
 from refold.values.path_names import below
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.rewind_points import (
     DriftRule,
     RewindPoint,
@@ -136,7 +136,7 @@ def _snapshots(view: View, paths: Paths, id_: str) -> Checkpoints:
     directory = view.session.directory
     if not os.path.isdir(directory):
         raise BadInput(
-            f"the session {id_} works in {on_one_line(directory)!r}, which is gone: make "
+            f"the session {id_} works in {escape_to_one_line(directory)!r}, which is gone: make "
             "that directory again"
         )
     more = [root for root, _ in view.checkpoints.trees if not below(root, directory)]
@@ -182,10 +182,10 @@ def _document(result: RewindPreview) -> Mapping[str, object]:
         "seq": result.plan.seq, "what": result.plan.what, "conversation": result.plan.mark,
         "checkpoint": result.plan.checkpoint.seq if result.plan.checkpoint else 0,
         "changes": [
-            {"path": on_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}
+            {"path": escape_to_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}
             for c in result.changes
         ],
-        "drift": [on_one_line(path) for path in result.drift],
-        "left_alone": [on_one_line(path) for path in result.left_alone],
-        "stays": [on_one_line(path) for path in result.plan.stays],
+        "drift": [escape_to_one_line(path) for path in result.drift],
+        "left_alone": [escape_to_one_line(path) for path in result.left_alone],
+        "stays": [escape_to_one_line(path) for path in result.plan.stays],
     }  # fmt: skip

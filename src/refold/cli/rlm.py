@@ -58,7 +58,7 @@ from refold.rlm.material import (
 from refold.rlm.router import Route, Size, route
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.notices import ESTIMATED_NOTICE
 from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
 from refold.views.stream_json.documents import Result
@@ -409,10 +409,10 @@ class RlmProgress:
                 ran = "code ran" if outcome == "done" else f"code {outcome}"
                 return _join_parts(f"  {ran}", new, _spent_note(view.turn.spent))
             case ChildBorn(child, task=task):
-                return f"  {child} begins: {cut(on_one_line(task), _MAX_COLUMNS)}"
+                return f"  {child} begins: {cut(escape_to_one_line(task), _MAX_COLUMNS)}"
             case ChildEnded(child, status=status, reason=reason, spent=spent):
                 self._moved.pop(child, None)
-                why = f": {on_one_line(reason)}" if reason else ""
+                why = f": {escape_to_one_line(reason)}" if reason else ""
                 state = "has failed" if status == "failed" else f"is {status}"
                 return _join_parts(f"  {child} {state}{why}", _spent_note(spent))
             case _:

@@ -41,7 +41,7 @@ from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.values.modes import MODE_NAMES, Mode, Verdict
 from refold.values.tools import Effect
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 _SHORT_CALL_PATTERN = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
@@ -215,7 +215,7 @@ def test_rules(args: Namespace) -> int:
             line = (
                 f"{called}: {call.label}: expected {wanted}, got {decision.verdict}: {why}"
             )
-            write(on_one_line(line) + "\n")
+            write(escape_to_one_line(line) + "\n")
     write(f"{len(cases)} cases, {failed} failed\n")
     return 1 if failed else 0
 
@@ -398,4 +398,4 @@ def _lines(verdict: ReplayedVerdict) -> str:
         f"  then {verdict.then.verdict:<5}  {verdict.then.reason}",
         f"  now  {now.verdict:<5}  {now.reason}",
     )
-    return "".join(f"{on_one_line(line)}\n" for line in lines)
+    return "".join(f"{escape_to_one_line(line)}\n" for line in lines)

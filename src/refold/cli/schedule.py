@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.session_schedules import addition_text, narrow
+from refold.app.session_schedules import addition_text, narrow_settings
 from refold.cli.launch import command_names
 from refold.cli.scheduled_run import ScheduledRuns, times_text
 from refold.client import webhooks
@@ -34,7 +34,7 @@ from refold.journal.schedules.recurrence import format_moment
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODE_NAMES
 from refold.values.printable_names import shorten
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _PARSER_HELPS = {
     "list": "list the schedules, with their last result and next time",
@@ -238,7 +238,7 @@ def _launch_for(schedule: Schedule, script: Path | None) -> Launch:
         given=loaded.limits_of_flags,
         schedule=schedule.id,
     )
-    settings = narrow(loaded.settings, plan.rights)
+    settings = narrow_settings(loaded.settings, plan.rights)
     app = App(settings, places, os.environ, options)
     return Launch(app, commands=command_names)
 
@@ -260,18 +260,23 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
 
 def _lines(schedule: Schedule) -> list[str]:
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
-    prompt = on_one_line(" ".join(plan.prompt.split()))
+    prompt = escape_to_one_line(" ".join(plan.prompt.split()))
     short = shorten(prompt, _PROMPT_CHARS)
     word = "at" if plan.recurrence.once else "every"
     when = (
-        f"{word} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"
+        f"{word} {escape_to_one_line(plan.recurrence.text)}"
+        if plan.recurrence.text
+        else "called"
     )
-    lines = [f"{schedule.id}  {short}", f"   {when} in {on_one_line(plan.workspace)}"]
+    lines = [
+        f"{schedule.id}  {short}",
+        f"   {when} in {escape_to_one_line(plan.workspace)}",
+    ]
     if schedule.webhook and not schedule.stopped:
         wait = f"; {len(schedule.waiting)} of its calls wait" if schedule.waiting else ""
         lines.append(f"   webhook /hooks/{schedule.webhook}{wait}")
     rules = ", ".join(plan.rights.allow) or "only what runs without asking"
-    lines.append(f"   mode {plan.rights.mode}; allowed: {on_one_line(rules)}")
+    lines.append(f"   mode {plan.rights.mode}; allowed: {escape_to_one_line(rules)}")
     if schedule.runs:
         last = schedule.runs[-1]
         missed = f", missed {times_text(last.missed)}" if last.missed else ""

@@ -23,8 +23,8 @@ from refold.journal.schedules.schedule_book import (
     ScheduleBook,
     ScheduledRun,
 )
-from refold.values.text import from_outside, mark_invisible
-from refold.views.escape import on_one_line
+from refold.values.text import mark_as_outside, mark_invisible
+from refold.views.escape import escape_to_one_line
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
 FAILED_OUTCOME = "failed"
@@ -104,7 +104,7 @@ class ScheduledRuns:
             session = Session(launch, await launch.start())
             await to_thread.run_sync(self._book.record_session, schedule.id, session.id)
             for notice in session.notices():
-                self._say(f"schedule {schedule.id}: {on_one_line(notice)}")
+                self._say(f"schedule {schedule.id}: {escape_to_one_line(notice)}")
             session.check_model()
             seconds = schedule.plan.rights.budget.seconds or _MAX_RUN_SECONDS
             with anyio.move_on_after(seconds):
@@ -125,7 +125,7 @@ def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
     cut = f", its first {MAX_BODY_CHARS:,} characters"
     source = f"a call of the webhook {schedule.webhook}"
     source += cut if len(run.body) >= MAX_BODY_CHARS else ""
-    return f"{prompt}\n\n{from_outside(mark_invisible(run.body)[0], source)}"
+    return f"{prompt}\n\n{mark_as_outside(mark_invisible(run.body)[0], source)}"
 
 
 def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:
@@ -142,5 +142,5 @@ def times_text(count: int) -> str:
 
 
 def _line(text: str, width: int) -> str:
-    line = on_one_line(" ".join(text.split()))
+    line = escape_to_one_line(" ".join(text.split()))
     return f": {line[: width - 1]}…" if len(line) > width else f": {line}" if line else ""

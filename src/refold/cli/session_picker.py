@@ -26,9 +26,9 @@ _MAX_NAMED = 5
 def pick_one(terminal: TerminalSettings) -> str:
     """The id of the session that the user picked in a terminal; "": the user left."""
     home, cards = _sessions_here()
-    from refold.terminal.this_terminal import this_terminal
+    from refold.terminal.this_terminal import open_terminal
 
-    printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
+    printer, reader = open_terminal(display=terminal.display, theme=terminal.theme)
     search = SessionCatalogue(home, current_directory()).search_while_typing
     picker = session_picker(cards, time.time())
     answer = anyio.run(pick, printer, reader, picker, search)

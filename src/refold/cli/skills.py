@@ -10,7 +10,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.headless.streams import print_document, print_error, write
 from refold.skills.catalogue import Catalogue
 from refold.skills.discovery import Skill
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,15 +35,15 @@ def run(args: Namespace) -> int:
             _line(skill)
         else:
             place = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
-            write(f"{skill.name}  ({on_one_line(place)})\n")
-            write(f"    {on_one_line(skill.description)}\n")
+            write(f"{skill.name}  ({escape_to_one_line(place)})\n")
+            write(f"    {escape_to_one_line(skill.description)}\n")
     _print_problems((*catalogue.every_notice(), *changed()))
     return 0
 
 
 def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
-        print_error(on_one_line(problem))
+        print_error(escape_to_one_line(problem))
 
 
 def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:

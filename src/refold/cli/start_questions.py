@@ -19,10 +19,10 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.console.printer import Printer
 from refold.console.reader import Key, TerminalReader
 from refold.errors import BadInput
-from refold.terminal.this_terminal import this_terminal
+from refold.terminal.this_terminal import open_terminal
 from refold.values.key_shapes import looks_like_key
 from refold.values.modes import Verdict
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Style
 
@@ -135,7 +135,7 @@ class StartQuestions:
         self.printer.print_line(())
         self.printer.print_text("Claude Code has permission rules for this folder:")
         self.show(f"  {row}" for row in claude.lines(_COUNT_NOTES))
-        self.show((f"  {on_one_line(note)}" for note in claude.notes), "dim")
+        self.show((f"  {escape_to_one_line(note)}" for note in claude.notes), "dim")
         if not (claude.rules["allow"] or claude.rules["ask"]):
             folders.note_rules_shown(folder, claude.sha256)
             return
@@ -154,7 +154,7 @@ class StartQuestions:
 def start_questions(settings: FolderSettings) -> StartQuestions:
     """The questions at the terminal of this process."""
     look = settings.settings.terminal
-    return StartQuestions(*this_terminal(display=look.display, theme=look.theme))
+    return StartQuestions(*open_terminal(display=look.display, theme=look.theme))
 
 
 def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:

@@ -22,7 +22,7 @@ from refold.headless.streams import (
     write,
 )
 from refold.provider.local.models import default_directory
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
 
 _UNIT_DAYS = {"d": 1, "w": 7, "y": 365}
@@ -146,7 +146,7 @@ def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
         if as_json:
             print_document(_leftover_document(leftover))
         else:
-            path = on_one_line(str(leftover.path))
+            path = escape_to_one_line(str(leftover.path))
             write(f"no session  {size_text(leftover.size.bytes):>9}  {path}\n")
     if as_json:
         for file in plan.cache_files:

@@ -34,7 +34,7 @@ from refold.console.reader import Key, QueuedMessage, TerminalReader
 from refold.console.signals import run_with_signals
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.script import Reply, deltas
-from refold.terminal.this_terminal import this_terminal
+from refold.terminal.this_terminal import open_terminal
 from refold.terminal.work import Work
 from refold.values.messages import Message, ToolResult
 from refold.views.escape import visible
@@ -96,7 +96,7 @@ def session_opener(paths: Paths) -> Opening:
 
 def terminal_of(paths: Paths) -> tuple[Printer, TerminalReader]:
     options = load(paths.settings, os.environ, {}).settings.terminal
-    return this_terminal(display=options.display, theme=options.theme)
+    return open_terminal(display=options.display, theme=options.theme)
 
 
 async def start_session(
@@ -121,7 +121,7 @@ async def give_tour(
 ) -> int:
     """Give the tour. `opening` starts its session, with a provider and a directory."""
     if printer is None or reader is None:
-        printer, reader = this_terminal()
+        printer, reader = open_terminal()
     if not reader.has_line_editor:
         reader = _UnattendedReader(printer)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:

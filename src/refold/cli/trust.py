@@ -18,7 +18,7 @@ from refold.config.trusted_versions import forget_versions
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.prompts.repository import root_of
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 def add_arguments(trust: ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def run(args: Namespace) -> int:
 
 
 def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -> int:
-    folder = on_one_line(offer.project.folder)
+    folder = escape_to_one_line(offer.project.folder)
     if offer.state == "unusable":
         raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
     if not offer:
@@ -88,7 +88,7 @@ def _allow_variables(directory: Path, paths: Paths, *, ask: bool) -> None:
     folders = TrustedFolders(paths.folders)
     for server in project_servers(directory, paths):
         for name in variables_to_allow(server, paths, os.environ):
-            gets = f"the MCP server {server.name} ({on_one_line(server.summary)})"
+            gets = f"the MCP server {server.name} ({escape_to_one_line(server.summary)})"
             opens = name in server.writable
             has = f"change files in {name}" if opens else f"have your variable {name}"
             if ask and confirm(f"Let {gets} {has}?"):
@@ -117,7 +117,7 @@ def _list(folders: TrustedFolders, paths: Paths, *, as_json: bool) -> int:
         else:
             now = "" if state == "trusted" else _STATE_NOTES[state]
             names = ", ".join(sorted(shown)) or "its instructions for the model"
-            write(f"{on_one_line(folder)}: {names}{now}\n")
+            write(f"{escape_to_one_line(folder)}: {names}{now}\n")
     return 0
 
 
@@ -139,7 +139,7 @@ def _remove(folders: TrustedFolders, folder: Path) -> int:
             else "refold trust list shows those that are"
         )
         raise BadInput(f"{folder} is not trusted ({hint})")
-    write(f"{on_one_line(str(folder))} is not trusted any more.\n")
+    write(f"{escape_to_one_line(str(folder))} is not trusted any more.\n")
     return 0
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold._version import __version__
 from refold.headless.streams import write
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 IMAGE_VARIABLE = "REFOLD_IMAGE"  # our Dockerfile sets it
 
@@ -37,8 +37,8 @@ def run(args: Namespace) -> int:
     del args
     this = installation(Path(sys.prefix), _editable_directory(), os.environ)
     write(
-        f"refold {__version__}, {on_one_line(this.how)}. To update it:\n\n"
-        f"  {on_one_line(this.command)}\n"
+        f"refold {__version__}, {escape_to_one_line(this.how)}. To update it:\n\n"
+        f"  {escape_to_one_line(this.command)}\n"
     )
     return 0
 

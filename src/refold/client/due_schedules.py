@@ -29,7 +29,7 @@ from refold.config.paths import paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _MAX_SLEEP_SECONDS = 60.0  # between two checks of the file
 _SPREAD_SECONDS = 1.0  # over which several open processes spread their starts
@@ -38,7 +38,7 @@ _REPORTED_CODES = (0, 1)  # of runs that report their own result
 _READ_BYTES = 65_536
 
 
-async def fire_due(
+async def run_due_schedules(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> None:
     """Start due runs until this is cancelled."""
@@ -159,7 +159,7 @@ class DueSchedules:
         assert process.stdout is not None
         with process.stdout as output:
             async for line in _lines(output):
-                self._say(on_one_line(line))
+                self._say(escape_to_one_line(line))
         await to_thread.run_sync(waits.join, abandon_on_cancel=True)
         if process.returncode == 0:  # more calls of its webhook may wait
             self.check_now()
@@ -172,7 +172,7 @@ class DueSchedules:
         """Report an error once: the next check may find the same."""
         if text not in self._failed:
             self._failed.add(text)
-            self._say(on_one_line(text))
+            self._say(escape_to_one_line(text))
 
 
 async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:

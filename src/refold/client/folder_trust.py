@@ -16,7 +16,7 @@ from refold.config.trusted_folders import State, TrustedFolders
 from refold.config.trusted_versions import TextVersion, TrustedVersions, forget_versions
 from refold.prompts.repository import root_of
 from refold.tools.file_versions import compare_texts
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 # The two answers about changed instructions, where they are choices and not y and n.
 USE, KEEP = "Use the new version", "Keep the version that you trusted"
@@ -70,7 +70,7 @@ class TrustOffer(Struct, frozen=True):
         )
         if not self.texts.found:
             return texts
-        folder = on_one_line(self.texts.root)
+        folder = escape_to_one_line(self.texts.root)
         heading = f"Instructions for the model in {folder}:"
         listed = (*describe_texts(self.texts), *_list_below(self.texts))
         return (*texts, heading, *(f"  {line}" for line in listed))
@@ -104,13 +104,13 @@ class TrustOffer(Struct, frozen=True):
         if self.settings:
             folders.trust(self.project)
             answers.append(
-                f"{on_one_line(self.project.folder)} is trusted, until these files change."
+                f"{escape_to_one_line(self.project.folder)} is trusted, until these files change."
             )
         if self.texts.found:
             folders.trust_texts(self.texts.root)
             record_versions(self.texts.root, data)
             answers.append(
-                f"The instructions in {on_one_line(self.texts.root)} are sent to the model "
+                f"The instructions in {escape_to_one_line(self.texts.root)} are sent to the model "
                 "from now on."
             )
         return tuple(answers)
@@ -180,7 +180,7 @@ def _list_below(texts: FolderTexts) -> Iterator[str]:
         path for folder in folders_below(texts.root) for path in instruction_file(folder)
     )
     names = [
-        on_one_line(os.path.relpath(path, texts.root))
+        escape_to_one_line(os.path.relpath(path, texts.root))
         for path in below
         if os.path.dirname(path) not in listed
     ]
@@ -200,7 +200,7 @@ def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
 def change_sentence(version: TextVersion, directory: str = "/") -> str:
     """A clause about the change of the file, whose name is relative to `directory`."""
     named = os.path.relpath(version.path, directory) if directory != "/" else version.path
-    called = on_one_line(named)
+    called = escape_to_one_line(named)
     if version.trusted is None:
         return f"{called} is new since you trusted this folder"
     return f"{called} changed since you trusted it"
@@ -214,6 +214,6 @@ def change_text(version: TextVersion) -> str:
 def _change_lines(version: TextVersion) -> Iterator[str]:
     yield f"{change_sentence(version)}:"
     rows = change_text(version).splitlines()
-    yield from (f"  {on_one_line(row)}" for row in rows[:_MAX_DIFF_ROWS])
+    yield from (f"  {escape_to_one_line(row)}" for row in rows[:_MAX_DIFF_ROWS])
     if len(rows) > _MAX_DIFF_ROWS:
         yield f"  and {len(rows) - _MAX_DIFF_ROWS:,} more lines"

@@ -181,7 +181,7 @@ class Host:
 
     async def create(self, conversation: NewConversation) -> Conversation:
         """Begin a conversation. Raises `BadInput` for invalid values."""
-        await self._worker.wait_for_room()
+        await self._worker.wait_for_free_files()
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
         try:

@@ -27,7 +27,7 @@ from refold.errors import BadInput, RefoldError
 from refold.journal.events.child_events import WorktreeLeft
 from refold.journal.state.fold import View
 from refold.session.session import Session as Engine
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     import subprocess
@@ -284,7 +284,7 @@ class Launch:
         restored = await replace_missing(app, engine)
         asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
         all_notices = (*notices, *restored, *asked, *self.notices(app, engine))
-        return self._to_opened(id_, engine, tuple(map(on_one_line, all_notices)))
+        return self._to_opened(id_, engine, tuple(map(escape_to_one_line, all_notices)))
 
 
 def real_directories(named: Sequence[str | Path]) -> list[str]:

@@ -23,7 +23,7 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def has_room(beginning: int) -> bool:
+def can_begin_session(beginning: int) -> bool:
     """Whether another session can begin, besides these that have just begun."""
     try:
         import resource

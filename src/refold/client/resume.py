@@ -14,7 +14,7 @@ from refold.errors import BadInput
 from refold.journal.events.kinds import ModelChosen
 from refold.journal.session_index import SessionIndex
 from refold.session.session import Session
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 LEFT_BYPASS = "this session was in mode bypass; it asks again now, unless {way}"
 
@@ -38,12 +38,12 @@ def find_directory(
     roots = tuple(Path(root) for root in stood.roots)
     gone = [str(root) for root in roots if not root.is_dir()]
     notices = [
-        f"{on_one_line(root)} belonged to this session and does not exist any more: it continues without"
+        f"{escape_to_one_line(root)} belonged to this session and does not exist any more: it continues without"
         for root in gone
     ]
     directory = Path(stood.directory or otherwise)
     if not directory.is_dir():
-        directory_text = on_one_line(str(directory))
+        directory_text = escape_to_one_line(str(directory))
         directory = otherwise
         notices.insert(
             0,

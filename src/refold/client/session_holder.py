@@ -199,7 +199,7 @@ def _state(pid: int, path: Path) -> HolderState:
 
 def _command(pid: int) -> str:
     """Its command line, short and on one line."""
-    from refold.views.escape import on_one_line
+    from refold.views.escape import escape_to_one_line
     from refold.views.wrap import cut
 
     try:
@@ -212,4 +212,4 @@ def _command(pid: int) -> str:
         words = words[1:]
     if words:
         words[0] = os.path.basename(words[0])
-    return cut(on_one_line(" ".join(words)) or "refold", _MAX_COMMAND_CHARS)
+    return cut(escape_to_one_line(" ".join(words)) or "refold", _MAX_COMMAND_CHARS)

@@ -80,17 +80,17 @@ class SessionWorker:
         async with anyio.create_task_group() as group:
             async for claim in self._runner.claims():
                 if not self._has_files(claim.session):
-                    await self.wait_for_room()
+                    await self.wait_for_free_files()
                 group.start_soon(self._run, claim)
 
     def _has_files(self, id_: str) -> bool:
         session = self._find(id_)
         return session is not None and session.session.has_lease
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_free_files(self) -> None:
         """Wait until another session can open its files. Idle sessions are released for it."""
         with anyio.move_on_after(_MAX_WAIT_SECONDS):
-            while not open_files.has_room(self._count_beginning()):
+            while not open_files.can_begin_session(self._count_beginning()):
                 for run in self._runs:
                     run.end_if_idle()
                 await anyio.sleep(_POLL_SECONDS)

@@ -13,7 +13,7 @@ from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
 from refold.values.claims import WORST_FIRST, CheckedClaim, Evidence
 from refold.values.printable_names import shorten
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.stream_json import documents
 from refold.views.styled import Line, Style, line
 
@@ -136,5 +136,5 @@ def _evidence_name(evidence: Evidence) -> str:
 
 
 def _shorten(text: str) -> str:
-    line = on_one_line(" ".join(text.split()))
+    line = escape_to_one_line(" ".join(text.split()))
     return shorten(line, _MAX_CHARS)

@@ -15,7 +15,7 @@ from refold.cluster.database import Connection, Database
 from refold.errors import Conflict, Fenced, Held, JournalError
 from refold.journal.store.blobs import is_name
 from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Views
-from refold.journal.store.writer_lock import Writer, describe_holder, this_process
+from refold.journal.store.writer_lock import Writer, current_writer, describe_holder
 
 _LEASE_SQL = """
 insert into refold.journal(session, epoch, claim, holder) values($1, 1, $2, $4)
@@ -90,7 +90,7 @@ class PostgreSQLStore:
         return await self._database.run(lambda db: read_lines(db, self._session, after))
 
     async def _take(self, claim: int) -> Lease:
-        holder = msgspec.json.encode(this_process(0, claim)).decode()
+        holder = msgspec.json.encode(current_writer(0, claim)).decode()
         values = self._session, claim, self._epoch, holder
         row = await self._database.run(lambda db: db.fetchrow(_LEASE_SQL, *values))
         if row is None:

@@ -9,7 +9,7 @@ from refold.client.session import Session
 from refold.client.types import Profile
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, with_selection
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
@@ -43,8 +43,8 @@ async def _pick(context: CommandContext) -> str:
 
     def row(width: int, agent: Profile) -> Line:
         pad = " " * (wide - cells(agent.name))
-        origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
-        about = cut(on_one_line(agent.description), width - wide - 2 - cells(origin))
+        origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
+        about = cut(escape_to_one_line(agent.description), width - wide - 2 - cells(origin))
         return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{origin}"))
 
     items = (
@@ -67,10 +67,10 @@ async def run_agents(context: CommandContext, arguments: str) -> None:
     for agent in profiles:
         mark = "*" if agent.name == current else " "
         pad = " " * (wide - cells(agent.name))
-        about = on_one_line(agent.description)
-        origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
+        about = escape_to_one_line(agent.description)
+        origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
         context.show((
             ("accent", f"{mark} {agent.name}{pad}"), ("plain", f"  {about}"), ("dim", origin),
         ))  # fmt: skip
     for problem in agents.problems:
-        context.show(line(on_one_line(problem), "dim"))
+        context.show(line(escape_to_one_line(problem), "dim"))

@@ -17,13 +17,13 @@ from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import directory_name, heading
 from refold.errors import BadInput
 from refold.values.path_names import below
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     named = session.settings.workspaces.items()
-    return [CompletionChoice(name, on_one_line(address)) for name, address in named]
+    return [CompletionChoice(name, escape_to_one_line(address)) for name, address in named]
 
 
 async def run(context: CommandContext, arguments: str) -> None:
@@ -38,7 +38,10 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not directory:
         for name, address in context.session.settings.workspaces.items():
             context.show(
-                line(f"elsewhere: {on_one_line(name)}  {on_one_line(address)}", "dim")
+                line(
+                    f"elsewhere: {escape_to_one_line(name)}  {escape_to_one_line(address)}",
+                    "dim",
+                )
             )
         return
     if directory == context.session.view.session.directory:

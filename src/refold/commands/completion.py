@@ -71,7 +71,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     return choices_from_cache
 
 
-def find_nothing(wanted: str) -> Sequence[str]:
+def find_nothing(typed: str) -> Sequence[str]:
     return ()
 
 

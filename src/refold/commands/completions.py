@@ -20,7 +20,7 @@ from refold.commands.server_completion import complete_from_servers
 from refold.commands.table import Need, commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import find_plugins
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 def session_completer(context: Callable[[], CommandContext]) -> Complete:
@@ -60,15 +60,17 @@ def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedC
         NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
     ]
     table += [
-        NamedCommand(entry.name.removeprefix("/"), on_one_line(entry.about), entry.usage)
+        NamedCommand(
+            entry.name.removeprefix("/"), escape_to_one_line(entry.about), entry.usage
+        )
         for entry in session.shortcuts.infos()
     ]
     table += [
-        NamedCommand(entry.name, on_one_line(entry.about), entry.usage)
+        NamedCommand(entry.name, escape_to_one_line(entry.about), entry.usage)
         for entry in (session.mcp.prompts() if session.mcp else ())
     ]
     table += [
-        NamedCommand(entry.name, f"a command of {on_one_line(entry.package)}", "")
+        NamedCommand(entry.name, f"a command of {escape_to_one_line(entry.package)}", "")
         for entry in find_plugins(COMMANDS_GROUP)
     ]
     return table

@@ -8,7 +8,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.table import FORMAT_NAMES
 from refold.errors import BadInput
 from refold.values.modes import Format
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import line
 
 _NOT_HERE = "settings are changed in a terminal: refold config set {key} VALUE"
@@ -33,10 +33,13 @@ def _set(context: CommandContext, words: list[str]) -> None:
             doubt = context.session.models.doubt(value) if is_model else ""
             context.session.config.remember(key, value)
             context.show(
-                line(f"New sessions use {on_one_line(key)} = {on_one_line(value)}.", "dim")
+                line(
+                    f"New sessions use {escape_to_one_line(key)} = {escape_to_one_line(value)}.",
+                    "dim",
+                )
             )
             if doubt:
-                context.show(line(on_one_line(doubt), "warn"))
+                context.show(line(escape_to_one_line(doubt), "warn"))
         case _:
             raise BadInput("type /config set KEY VALUE; /config lists the keys")
 

@@ -19,8 +19,8 @@ from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import sentence
 from refold.commands.table import NEED_REASONS, SlashCommand, command_in, find
 from refold.errors import BadInput, RefoldError
-from refold.plugins import Plugin, find_plugins, own_plugins, unique
-from refold.views.escape import on_one_line
+from refold.plugins import Plugin, find_plugins, find_unique, own_plugins
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 COMMANDS_GROUP = "refold.commands"  # the group of entry points
@@ -79,7 +79,7 @@ async def run_command(name: str, arguments: str, context: CommandContext) -> Non
                 text = await servers.expand(prompt, arguments)
                 await context.say(text, typed=f"/{name} {arguments}".rstrip())
                 return
-    if (brought := unique(find_plugins(COMMANDS_GROUP), name)) is not None:
+    if (brought := find_unique(find_plugins(COMMANDS_GROUP), name)) is not None:
         await _run(brought, arguments, context)
         return
     shortcuts = context.session.shortcuts
@@ -110,12 +110,12 @@ async def _run(command: Plugin, arguments: str, context: CommandContext) -> None
             f"/{command.name} failed: {type(error).__name__}: {error}"
         ) from error
     for row in str(output or "").splitlines():
-        context.show(line(on_one_line(row)))
+        context.show(line(escape_to_one_line(row)))
 
 
 def entry_point(command: SlashCommand) -> Plugin:
     """Return the entry point of one of our commands."""
-    plugin = unique(own_plugins(COMMANDS_GROUP), command.name)
+    plugin = find_unique(own_plugins(COMMANDS_GROUP), command.name)
     if plugin is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
     return plugin
@@ -137,7 +137,7 @@ async def _expand(
     """Return the message of the template `/name rest`. Missing arguments are asked for."""
     answers = dict[str, str]()
     for slot in shortcuts.missing(name, arguments):
-        answers[slot] = await context.ask(f"{on_one_line(slot)}:")
+        answers[slot] = await context.ask(f"{escape_to_one_line(slot)}:")
         if not answers[slot].strip():
             raise BadInput(f"/{name} needs {slot}, and nothing was typed")
     return await anyio.to_thread.run_sync(shortcuts.expand, name, arguments, answers)

@@ -12,7 +12,7 @@ from anyio.from_thread import check_cancelled
 from refold.client.export import ExportChoice
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.export.formats import EXPORT_FORMATS, FORMAT_SUFFIXES, format_by_name
 from refold.views.number_format import size_text
 from refold.views.picker import Picker, PickerItem, Stepper
@@ -64,7 +64,10 @@ async def _pick(context: CommandContext, form: str) -> None:
 
 async def _confirm(context: CommandContext, form: str) -> None:
     name = _default_name(context, form)
-    if await context.ask(f"Write {on_one_line(str(_path(context, name)))}?", "yn") == "y":
+    if (
+        await context.ask(f"Write {escape_to_one_line(str(_path(context, name)))}?", "yn")
+        == "y"
+    ):
         await _write(context, form, name)
     else:
         context.show(line("Nothing was written.", "dim"))

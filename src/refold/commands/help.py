@@ -7,7 +7,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.table import GROUP_TITLES, SlashCommand, commands, names
 from refold.errors import BadInput
 from refold.values.similar_names import similar
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
@@ -129,8 +129,11 @@ def full_help(
         yield from _section(title, rows, width)
     shown = [
         (
-            cut(on_one_line(f"{info.name} {info.usage}".strip()), _MAX_LEFT_CELLS),
-            cut(on_one_line(info.about), max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
+            cut(escape_to_one_line(f"{info.name} {info.usage}".strip()), _MAX_LEFT_CELLS),
+            cut(
+                escape_to_one_line(info.about),
+                max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS),
+            ),
         )
         for info in own
     ]
@@ -161,16 +164,20 @@ def topic_help(
             return list(command_help(command))
     for info in own:
         if info.name == f"/{wanted}":
-            usage = on_one_line(f"{info.name} {info.usage}".strip())
-            return [(("accent", usage),), line(f"  {on_one_line(info.about)}")]
+            usage = escape_to_one_line(f"{info.name} {info.usage}".strip())
+            return [(("accent", usage),), line(f"  {escape_to_one_line(info.about)}")]
     raise BadInput(unknown_command_error(wanted, (info.name for info in own)))
 
 
 def unknown_command_error(name: str, own: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
     near = similar(name, [*names(), *(entry.removeprefix("/") for entry in own)], 1)
-    hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
-    return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
+    hint = (
+        f"Did you mean /{escape_to_one_line(near[0])}?"
+        if near
+        else "/help lists all commands."
+    )
+    return f"There is no command /{cut(escape_to_one_line(name), 60)}. {hint}"
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells, cut
@@ -35,7 +35,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     remote = servers.remote.servers if servers else ()
     if servers is None or not (servers.statuses() or remote):
         for notice in servers.notices() if servers else ():
-            context.show(line(on_one_line(notice)))
+            context.show(line(escape_to_one_line(notice)))
         context.show(line(NO_SERVERS))
         return
     if not arguments and context.look.picks and servers.statuses():
@@ -102,14 +102,14 @@ async def _pick_action(context: CommandContext, picker: Picker) -> str:
 
 def _server_text(status: "ServerStatus") -> str:
     known = f"{status.manifest.counts}, " if status.manifest.known else ""
-    why = f"{on_one_line(status.why)}, " if status.why else ""
+    why = f"{escape_to_one_line(status.why)}, " if status.why else ""
     return f"{known}{why}{_target(status.config)}"
 
 
 def _target(server: "ServerConfig") -> str:
     from refold.client.settings.mcp_servers import shown_target
 
-    return on_one_line(shown_target(server))
+    return escape_to_one_line(shown_target(server))
 
 
 def _list(context: CommandContext, servers: "McpServers") -> None:
@@ -126,7 +126,7 @@ def _state(status: "ServerStatus") -> str:
     if status.state == "waiting":
         return f"{status.config.name}  not connected yet; your next message connects it"
     why = f": {status.why}" if status.why else ""
-    return f"{status.config.name}  {status.state}{on_one_line(why)}"
+    return f"{status.config.name}  {status.state}{escape_to_one_line(why)}"
 
 
 def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
@@ -137,23 +137,23 @@ def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
     status = status or _status(servers, name)
     context.show(line(_state(status)))
     for tool in status.manifest.usable:
-        row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
+        row = f"  {escape_to_one_line(tool.name)}  {escape_to_one_line(tool.description)}"
         context.show(line(cut(row, context.look.room)))
     for prompt in servers.prompts():
         if prompt.server == name:
             context.show(
-                line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip())
+                line(f"  prompt /{prompt.name} {escape_to_one_line(prompt.usage)}".rstrip())
             )
     for resource in status.manifest.offer.resources:
-        context.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
+        context.show(line(f"  resource @{name}:{escape_to_one_line(resource.uri)}"))
     for template in status.manifest.offer.templates:
-        context.show(line(f"  resources @{name}:{on_one_line(template.uri)}"))
+        context.show(line(f"  resources @{name}:{escape_to_one_line(template.uri)}"))
     if status.manifest.blocked_tools:
         context.show(
             line("These tools have changed since you accepted them, and are blocked:")
         )
         for difference in status.manifest.differences():
-            context.show(line(f"  {on_one_line(difference)}"))
+            context.show(line(f"  {escape_to_one_line(difference)}"))
         context.show(line(f"/mcp accept {name} accepts them."))
 
 
@@ -184,7 +184,7 @@ async def _restart(context: CommandContext, servers: "McpServers", name: str) ->
 async def _log(context: CommandContext, servers: "McpServers", name: str) -> None:
     lines = servers.connections.log_lines(name)[-_MAX_LOG_LINES:]
     for row in lines:
-        context.show(line(cut(f"  {on_one_line(row)}", context.look.room)))
+        context.show(line(cut(f"  {escape_to_one_line(row)}", context.look.room)))
     if not lines:
         context.show(line(f"{name} has logged nothing in this session."))
     context.show(line("refold logs shows all, with earlier sessions.", "dim"))
@@ -194,7 +194,7 @@ async def _log_in(context: CommandContext, servers: "McpServers", name: str) -> 
     page = await context.wait(partial(servers.connections.log_in, name))
     if page is not None:
         context.show(line(f"Log in on this page; {name} is connected when you have:"))
-        context.show(line(on_one_line(page)))
+        context.show(line(escape_to_one_line(page)))
 
 
 async def _log_out(context: CommandContext, servers: "McpServers", name: str) -> None:

@@ -8,7 +8,7 @@ from refold.client.knowledge import ProjectNotes
 from refold.client.types import ListedNote
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, line
 
 _OFF_TEXT = "memory is off: --no-memory was given, or memory = false is set"
@@ -22,7 +22,7 @@ async def run(context: CommandContext, arguments: str) -> None:
         case "forget" if more.strip():
             gone = await anyio.to_thread.run_sync(memory_of(context).forget, more.strip())
             for text in gone:
-                context.show(line(f"forgotten: {on_one_line(text)}", "dim"))
+                context.show(line(f"forgotten: {escape_to_one_line(text)}", "dim"))
         case "update" if not more:
             await _update(memory_of(context), context)
         case _:
@@ -45,7 +45,7 @@ def _show(memory: ProjectNotes, context: CommandContext) -> None:
             before = (note.owner, note.line.section)
             about = " (about you)" if note.owner == "person" else ""
             context.show(
-                line(f"{on_one_line(note.line.section) or 'Notes'}{about}", "strong")
+                line(f"{escape_to_one_line(note.line.section) or 'Notes'}{about}", "strong")
             )
         context.show(_note(note))
     if notes:
@@ -53,14 +53,14 @@ def _show(memory: ProjectNotes, context: CommandContext) -> None:
 
 
 def _note(note: ListedNote) -> Line:
-    return (("dim", f"  {note.number:>3}  "), ("plain", on_one_line(note.line.text)))
+    return (("dim", f"  {note.number:>3}  "), ("plain", escape_to_one_line(note.line.text)))
 
 
 async def _update(memory: ProjectNotes, context: CommandContext) -> None:
     context.show(line("Reading the conversation …", "dim"))
     learned = await memory.learn()
     for change in learned.changes:
-        text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
+        text = f"{change.sign} {escape_to_one_line(change.section)}: {escape_to_one_line(change.text)}"
         context.show(line(text, "added" if change.sign == "+" else "gone"))
     if not learned.changes:
         why = f": {learned.why}" if learned.why else "."
@@ -69,4 +69,4 @@ async def _update(memory: ProjectNotes, context: CommandContext) -> None:
 
 async def run_note(context: CommandContext, arguments: str) -> None:
     message = await anyio.to_thread.run_sync(memory_of(context).add, arguments)
-    context.show(line(on_one_line(message), "dim"))
+    context.show(line(escape_to_one_line(message), "dim"))

@@ -12,7 +12,7 @@ from refold.commands.completion import CompletionChoice
 from refold.commands.table import EFFORT_NAMES, THINKING_EFFORTS
 from refold.errors import BadInput
 from refold.values.modes import Effort
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.model_picker import DEFAULT_EFFORT, model_picker
 from refold.views.styled import line
 
@@ -46,7 +46,9 @@ async def _pick(context: CommandContext) -> None:
     if answer is None or answer.selection is None:
         return
     if answer.selection.id == session.model:
-        context.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
+        context.show(
+            line(f"The model is still {escape_to_one_line(session.model)}.", "dim")
+        )
     else:
         await choose(context, answer.selection.id)
     turned = answer.dial.value if answer.dial else effort
@@ -62,9 +64,9 @@ async def choose(context: CommandContext, model: str) -> str:
     name = await session.models.check(model)
     doubt = session.models.doubt(name)
     await session.set_model(name)
-    context.show(line(f"From the next turn: {on_one_line(name)}", "dim"))
+    context.show(line(f"From the next turn: {escape_to_one_line(name)}", "dim"))
     if doubt:
-        context.show(line(on_one_line(doubt), "warn"))
+        context.show(line(escape_to_one_line(doubt), "warn"))
     return name
 
 

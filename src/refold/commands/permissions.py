@@ -14,7 +14,7 @@ from refold.commands.mode import MODE_MEANINGS
 from refold.errors import BadInput, RefoldError
 from refold.values.modes import Verdict
 from refold.views.call_summary import label
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.permission_list import (
     ADD_ID,
     RULE_STYLES,
@@ -62,7 +62,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     action, _, rule = arguments.partition(" ")
     if action == "allow" and rule.strip():
         added = await context.session.permissions.allow(rule)
-        context.show(line(f"For this session: {on_one_line(added)}", "dim"))
+        context.show(line(f"For this session: {escape_to_one_line(added)}", "dim"))
     elif arguments:
         raise BadInput("type /permissions, or /permissions allow RULE for this session")
     elif context.look.picks and context.session.owns_turns:
@@ -89,7 +89,7 @@ async def _edit(context: CommandContext) -> None:
         except RefoldError as error:
             if context.terminal is None:
                 raise
-            context.show(line(on_one_line(str(error)), "warn"))
+            context.show(line(escape_to_one_line(str(error)), "warn"))
         if context.terminal is None:
             return
 
@@ -122,7 +122,9 @@ async def _change(context: CommandContext, rule: PlacedRule) -> None:
     """Edit or remove this rule. Asks all before it changes anything."""
     if rule.place in ("", "session"):
         where = "ends with the session" if rule.place else "can be changed only there"
-        text = f"{on_one_line(rule.text)} ({on_one_line(rule.source)}) {where}."
+        text = (
+            f"{escape_to_one_line(rule.text)} ({escape_to_one_line(rule.source)}) {where}."
+        )
         context.show(line(text, "dim"))
         return
     match await _pick(context, _actions(rule)):
@@ -134,7 +136,9 @@ async def _change(context: CommandContext, rule: PlacedRule) -> None:
                 )
         case "remove":
             await context.session.permissions.change(rule, "")
-            context.show(line(f"Removed: {rule.verdict} {on_one_line(rule.text)}", "dim"))
+            context.show(
+                line(f"Removed: {rule.verdict} {escape_to_one_line(rule.text)}", "dim")
+            )
         case _:
             pass
 
@@ -156,7 +160,7 @@ async def _add(context: CommandContext, text: str) -> None:
 
 
 def _actions(rule: PlacedRule) -> Picker:
-    title = f"{rule.verdict} {on_one_line(rule.text)}"
+    title = f"{rule.verdict} {escape_to_one_line(rule.text)}"
     return Picker(
         title, (_choice_item("edit", "edit it"), _choice_item("remove", "remove it"))
     )
@@ -168,8 +172,8 @@ def _choice_item(id_: str, text: str) -> PickerItem:
 
 def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:
     when = "From the next turn" if context.session.view.turn.seq else "From now on"
-    place = on_one_line(rule.source)
-    context.show(line(f"{when}: {rule.verdict} {on_one_line(new)}  {place}", "dim"))
+    place = escape_to_one_line(rule.source)
+    context.show(line(f"{when}: {rule.verdict} {escape_to_one_line(new)}  {place}", "dim"))
     if rule.verdict == "deny":
         context.show(line(_SANDBOX_NOTE, "dim"))
 
@@ -182,8 +186,8 @@ def _list(context: CommandContext) -> None:
     for rule in rules:
         shown: Line = (
             (RULE_STYLES[rule.verdict], f"  {rule.verdict:5} "),
-            ("plain", on_one_line(rule.text)),
-            ("dim", f"  {on_one_line(rule.source)}"),
+            ("plain", escape_to_one_line(rule.text)),
+            ("dim", f"  {escape_to_one_line(rule.source)}"),
         )
         context.show(shown)
 

@@ -6,7 +6,7 @@
 from refold.commands.command_context import CommandContext, Markdown
 from refold.commands.mode import MODE_MEANINGS
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 from refold.views.todo_list import plan_lines
 
@@ -47,7 +47,7 @@ async def run_plans(context: CommandContext, arguments: str) -> None:
         hint = f"type 1 to {len(plans)}" if plans else "there is none yet"
         raise BadInput(f"there is no plan {arguments!r} in this session: {hint}")
     plan = plans[number - 1]
-    context.show(line(on_one_line(plan.title), "strong"), Markdown(plan.text))
+    context.show(line(escape_to_one_line(plan.title), "strong"), Markdown(plan.text))
 
 
 async def run_execute(context: CommandContext, arguments: str) -> None:
@@ -56,7 +56,7 @@ async def run_execute(context: CommandContext, arguments: str) -> None:
     session = context.session
     if (waiting := session.view.plans.waiting) is not None:
         if await session.judge_plan(waiting.seq, approved=True):
-            context.show(line(f"approved: {on_one_line(waiting.title)}", "good"))
+            context.show(line(f"approved: {escape_to_one_line(waiting.title)}", "good"))
             await context.carry_out()
         return
     if session.mode != "plan":

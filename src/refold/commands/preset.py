@@ -11,7 +11,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
 from refold.values.similar_names import similar
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 from refold.views.wrap import cells
 
@@ -30,12 +30,12 @@ async def run(context: CommandContext, arguments: str) -> None:
         return
     if name not in [each for each, _ in presets]:
         raise BadInput(
-            _unknown_preset_text(name, [on_one_line(each) for each, _ in presets])
+            _unknown_preset_text(name, [escape_to_one_line(each) for each, _ in presets])
         )
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {arguments!r}")
     await context.session.set_preset(name)
-    context.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
+    context.show(line(f"From the next turn: the preset {escape_to_one_line(name)}.", "dim"))
     agents = context.session.agents
     if unused := agents.preset_notice(agents.find(context.session.agent)):
         context.show(line(unused, "dim"))
@@ -46,13 +46,13 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 def _list(context: CommandContext) -> None:
     presets = context.session.agents.presets()
-    wide = max((cells(on_one_line(name)) for name, _ in presets), default=0)
+    wide = max((cells(escape_to_one_line(name)) for name, _ in presets), default=0)
     for name, about in presets:
         mark = "*" if name == context.session.agents.preset else " "
-        pad = " " * (wide - cells(on_one_line(name)))
+        pad = " " * (wide - cells(escape_to_one_line(name)))
         context.show((
-            ("accent", f"{mark} {on_one_line(name)}{pad}"),
-            ("plain", f"  {on_one_line(about)}"),
+            ("accent", f"{mark} {escape_to_one_line(name)}{pad}"),
+            ("plain", f"  {escape_to_one_line(about)}"),
         ))  # fmt: skip
     context.show(line(_USAGE_HINT, "dim"))
 

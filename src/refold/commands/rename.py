@@ -3,7 +3,7 @@
 """
 
 from refold.commands.command_context import CommandContext
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 _NO_NAME = '""'  # removes the name
@@ -14,8 +14,10 @@ async def run(context: CommandContext, arguments: str) -> None:
         await context.session.rename("" if arguments == _NO_NAME else arguments)
     about = context.session.view.session
     if about.name:
-        context.show(line(f"This session is called {on_one_line(about.name)!r}."))
-        context.show(line(f"refold -r {on_one_line(about.name)!r} resumes it.", "dim"))
+        context.show(line(f"This session is called {escape_to_one_line(about.name)!r}."))
+        context.show(
+            line(f"refold -r {escape_to_one_line(about.name)!r} resumes it.", "dim")
+        )
     else:
         context.show(
             line(f"This session has no name; its id is {about.id}. /rename NAME sets one.")
@@ -26,5 +28,5 @@ async def run_tag(context: CommandContext, arguments: str) -> None:
     if arguments:
         await context.session.tag(arguments.split())
     tags = context.session.view.session.tags
-    shown = " ".join(f"#{on_one_line(tag)}" for tag in tags)
+    shown = " ".join(f"#{escape_to_one_line(tag)}" for tag in tags)
     context.show(line(shown or "This session has no tags. /tag +TAG adds one."))

@@ -18,7 +18,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import heading
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import rows_with_numbers
 from refold.views.session_list import group_by_session, hit_lines, session_picker
 from refold.views.styled import line
@@ -63,7 +63,7 @@ async def switch_to(context: CommandContext, id_: str) -> None:
     left = context.session.view.session
     notices = await context.switch(ResumeTarget(id_))
     view = context.session.view
-    called = on_one_line(view.session.name or view.session.title or id_)
+    called = escape_to_one_line(view.session.name or view.session.title or id_)
     context.show(line(f'Resumed "{called}".', "dim"))
     if view.session.directory != left.directory:
         context.show(heading(context.session))

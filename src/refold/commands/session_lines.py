@@ -7,16 +7,16 @@ from refold.client.elsewhere import address_of_directory
 from refold.client.session import Session
 from refold.client.types import View
 from refold.errors import RefoldError
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.notices import session_end_notice
 from refold.views.styled import Line, line
 
 
 def heading(session: Session) -> Line:
     """Return the line with model, directory, branch and mode."""
-    model = on_one_line(session.model)
+    model = escape_to_one_line(session.model)
     folder = directory_name(session.view.session.directory)
-    branch = on_one_line(session.workspace.branch)
+    branch = escape_to_one_line(session.workspace.branch)
     mode = f"mode {session.mode}" if session.mode != "default" else ""
     text = "".join(f" · {part}" for part in (model, folder, branch, mode) if part)
     return (("strong", "refold"), ("dim", text))
@@ -77,7 +77,9 @@ def _start_directory() -> str:
 
 def directory_name(directory: str) -> str:
     """Return a directory as people write it, fit for a screen; the address of one elsewhere."""
-    return on_one_line(address_of_directory(directory) or _abbreviate_home(directory))
+    return escape_to_one_line(
+        address_of_directory(directory) or _abbreviate_home(directory)
+    )
 
 
 def _abbreviate_home(directory: str) -> str:

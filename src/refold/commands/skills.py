@@ -8,7 +8,7 @@ from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
@@ -29,7 +29,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     offered = context.session.shortcuts.infos()
     if not offered:
         context.show(line("There are no skills and no templates."))
-    heads = [on_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
+    heads = [escape_to_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
     wide = max(map(cells, heads), default=0)
     for head, skill in zip(heads, offered, strict=True):
         context.show(_offer_line(head, wide, skill.about, context.look.room))
@@ -40,5 +40,5 @@ def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:
     left = max(width - cells(head) - pad - 4, 10)
     return (
         ("accent", f"  {head}{'':{pad}}"),
-        *line(f"  {cut(on_one_line(about), left)}", "dim"),
+        *line(f"  {cut(escape_to_one_line(about), left)}", "dim"),
     )

@@ -9,7 +9,7 @@ from refold.client.types import View
 from refold.commands.command_context import CommandContext, terminal_of
 from refold.commands.session_lines import directory_name
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import tokens, window_share
 
 
@@ -30,7 +30,7 @@ async def run_doctor(context: CommandContext, arguments: str) -> None:
 def _rows(context: CommandContext) -> list[tuple[str, str]]:
     session, view = context.session, context.session.view
     about, permissions = view.session, context.session.permissions
-    name = f" ({on_one_line(about.name)})" if about.name else ""
+    name = f" ({escape_to_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
     counts = len(permissions.rules), len(permissions.grants)
     more = [
@@ -40,8 +40,8 @@ def _rows(context: CommandContext) -> list[tuple[str, str]]:
     return [
         ("version", f"refold {__version__}"),
         ("session", f"{about.id or 'not saved'}{name}"),
-        ("model", f"{on_one_line(session.model) or 'none'}{effort}"),
-        ("agent", on_one_line(about.agent or "main")),
+        ("model", f"{escape_to_one_line(session.model) or 'none'}{effort}"),
+        ("agent", escape_to_one_line(about.agent or "main")),
         ("mode", session.mode),
         ("sandbox", state),
         ("rules", f"{counts[0]} from settings, {counts[1]} allowed for this session"),

@@ -4,7 +4,7 @@ from refold.client.protocol import MailTeammate, SwitchTeams
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.children_list import team_rows
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 
@@ -18,7 +18,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     teammate, _, text = arguments.partition(" ")
     if text.strip():
         await session.send(MailTeammate(teammate, text.strip()))
-        context.show(line(f"Sent to {on_one_line(teammate)}.", "dim"))
+        context.show(line(f"Sent to {escape_to_one_line(teammate)}.", "dim"))
         return
     if arguments:
         raise BadInput(

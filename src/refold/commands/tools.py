@@ -12,7 +12,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
 from refold.values.tools import Effect
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells
 
@@ -43,14 +43,14 @@ async def run(context: CommandContext, arguments: str) -> None:
     ):
         if some:
             context.show(line(title, "strong"))
-        wide = max((cells(on_one_line(tool.name)) for tool in some), default=0)
+        wide = max((cells(escape_to_one_line(tool.name)) for tool in some), default=0)
         for tool in some:
             context.show(_row(tool, wide, permissions))
             context.show(*_rules_for(tool, permissions))
 
 
 def _row(tool: Tool, column_width: int, permissions: Permissions) -> Line:
-    name = on_one_line(tool.name)
+    name = escape_to_one_line(tool.name)
     verdict = describe_outcome(tool, permissions)
     styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
     return (
@@ -63,7 +63,7 @@ def _row(tool: Tool, column_width: int, permissions: Permissions) -> Line:
 def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
     """Return the rules that name this tool."""
     return [
-        line(f"      {rule.verdict} {on_one_line(str(rule))}", "dim")
+        line(f"      {rule.verdict} {escape_to_one_line(str(rule))}", "dim")
         for rule in permissions.rules_about(tool)
     ]
 

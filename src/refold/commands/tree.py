@@ -12,7 +12,7 @@ from refold.client.protocol import MoveToBackground
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.children_list import child_lines
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration
 from refold.views.styled import line
 
@@ -41,7 +41,7 @@ async def run_background(context: CommandContext, arguments: str) -> None:
     now = time.time()
     for job in commands:
         ran = duration(max(now - job.at, 0.0))
-        words = f"  {on_one_line(job.started.command)}"
+        words = f"  {escape_to_one_line(job.started.command)}"
         context.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
         return
@@ -62,7 +62,9 @@ async def run_stop(context: CommandContext, arguments: str) -> None:
     running = [job.name for job in children]
     if name and name not in running:
         shown = ", ".join((*running, *commands))
-        hint = f"nothing called {on_one_line(name)!r} is running; running now: {shown}"
+        hint = (
+            f"nothing called {escape_to_one_line(name)!r} is running; running now: {shown}"
+        )
         raise BadInput(hint if shown else "nothing is running that could be stopped")
     if not running:
         raise BadInput(_unknown_subagent_text(commands))

@@ -7,7 +7,7 @@ from refold.client.protocol import EnterWorktree, LeaveWorktree, RemoveWorktree
 from refold.commands.command_context import CommandContext
 from refold.commands.session_lines import directory_name, heading
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 _USAGE_TEXT = (
@@ -58,7 +58,7 @@ async def _list(context: CommandContext) -> None:
     worktrees = await context.session.workspace.worktree.list_worktrees()
     for tree, state in worktrees:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
-        branch = on_one_line(tree.branch or "no branch")
+        branch = escape_to_one_line(tree.branch or "no branch")
         has = f"  {state.loss}" if state.loss else ""
         context.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
     if not worktrees:
@@ -72,7 +72,7 @@ async def _remove(context: CommandContext, name: str) -> None:
     except BadInput as error:
         if "which would be lost" not in str(error):
             raise
-        context.show(line(f"{on_one_line(str(error))}.", "warn"))
+        context.show(line(f"{escape_to_one_line(str(error))}.", "warn"))
         if await context.ask("Remove it anyway?", "yn") != "y":
             context.show(line("Nothing was removed.", "dim"))
             return

@@ -189,7 +189,7 @@ def run_key_command(
         started = programs.start(
             (_find_program(program, environ), *command[1:]),
             cwd=home if os.path.isdir(home) else "/",
-            env=programs.plain(environ),
+            env=programs.without_loader_variables(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ from refold.errors import BadInput
 from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.rules import is_about, is_elsewhere, parse
 from refold.values.modes import Verdict
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 CLAUDE_DIRECTORY = ".claude"
 CLAUDE_FILES = ("settings.json", "settings.local.json")
@@ -42,7 +42,9 @@ class ClaudeRules(Struct, frozen=True):
         """A line for each rule, safe for a screen. `ending` says for each verdict what counts."""
         for verdict, texts in self.rules.items():
             after = f"  ({ending[verdict]})" if ending else ""
-            yield from (f"{verdict:<5}  {on_one_line(text)}{after}" for text in texts)
+            yield from (
+                f"{verdict:<5}  {escape_to_one_line(text)}{after}" for text in texts
+            )
 
 
 def rules_of_folder(folder: str) -> ClaudeRules:
@@ -69,7 +71,7 @@ def deny_layer(folder: str, problems: list[str]) -> Layer:
             files = read_small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
             denied = rules_of_files(files).rules["deny"]
         except BadInput as error:
-            problems.append(f"{on_one_line(str(error))}; its deny rules are ignored")
+            problems.append(f"{escape_to_one_line(str(error))}; its deny rules are ignored")
             continue
         if denied:
             yield _DENY_KEY, Origin(denied, next(iter(files)))

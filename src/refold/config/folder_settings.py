@@ -20,7 +20,7 @@ from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
 from refold.values.path_names import below
 from refold.values.usage import RunLimits
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 class FolderSettings(Struct, frozen=True):
@@ -65,12 +65,10 @@ def reason_settings_ignored(source: Project, state: State, named: str = "") -> s
         case "unusable":
             return f"{source.problem}; the settings of this folder are ignored"
         case "new":
-            return (
-                f"{on_one_line(place)}: not trusted, so these settings are ignored; {way}"
-            )
+            return f"{escape_to_one_line(place)}: not trusted, so these settings are ignored; {way}"
         case "changed":
             return (
-                f"{on_one_line(place)}: changed since you trusted them, so these settings are "
+                f"{escape_to_one_line(place)}: changed since you trusted them, so these settings are "
                 f"ignored; {way}"
             )
         case _:

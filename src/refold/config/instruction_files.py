@@ -20,7 +20,7 @@ from refold.config.project import TEXT_FILES, TEXT_FOLDERS
 from refold.permissions.facts import Facts, is_protected
 from refold.prompts.instructions import FILE_NAMES, InstructionFile, read
 from refold.prompts.read_text import Unreadable, content_at, text_of
-from refold.prompts.repository import chain
+from refold.prompts.repository import folder_chain
 from refold.values.path_names import below
 from refold.values.text import TrustedText
 
@@ -36,7 +36,7 @@ def read_applicable(
     directory: str, root: str, trusted: str, home: str, text: TrustedText
 ) -> None:
     """Pass the instructions that apply in `directory` to `text`. All are real paths."""
-    folders = [folder for folder in chain(directory, root) if below(folder, trusted)]
+    folders = [folder for folder in folder_chain(directory, root) if below(folder, trusted)]
     _read(folders, root, home, text)
 
 

@@ -23,9 +23,9 @@ from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, reason_of
 from refold.prompts.instructions import project_instructions
-from refold.prompts.repository import chain, root_of
+from refold.prompts.repository import folder_chain, root_of
 from refold.values.printable_names import escape_name
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 PROJECT_DIRECTORY = ".refold"
 _MAX_DOTS = 500  # on a line; for a key of thousands of parts `tomllib` takes minutes
@@ -101,14 +101,14 @@ def content_lines(source: Project) -> tuple[str, ...]:
     """The content of the files, a line for each setting, safe to display."""
     lines = list[str]()
     for file in source.files:
-        lines.append(f"{on_one_line(file.name)}:")
+        lines.append(f"{escape_to_one_line(file.name)}:")
         rows = [line for key, o in file.settings for line in _setting_lines(key, o.value)]
         if file.name in MCP_FILES:
             from refold.mcp.servers import describe_file as servers_in_words
             from refold.mcp.servers import read as read_servers
 
             words = servers_in_words(read_servers(file.content, file.name))
-            rows = [on_one_line(line) for line in words]
+            rows = [escape_to_one_line(line) for line in words]
         elif file.name in HOOK_FILES:
             from refold.hooks.configuration import hook_lines as hooks_in_words
             from refold.hooks.configuration import read as read_hooks
@@ -119,10 +119,10 @@ def content_lines(source: Project) -> tuple[str, ...]:
                 trusted_with_all=False,
                 of_claude=not file.name.startswith(PROJECT_DIRECTORY),
             )
-            rows = [on_one_line(line) for line in hooks_in_words(hooks)]
+            rows = [escape_to_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
             rows = [
-                on_one_line(line)
+                escape_to_one_line(line)
                 for line in file.content.decode("utf-8", "replace").splitlines()
             ]
         lines += (f"  {line}" for line in rows or ("(nothing)",))
@@ -259,7 +259,7 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
             f"{_value_text(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
-        f"{origin.error_prefix}a project must not set {on_one_line(key)[:200]}: write it into your "
+        f"{origin.error_prefix}a project must not set {escape_to_one_line(key)[:200]}: write it into your "
         "own settings if you want it"
     )
 
@@ -267,9 +267,9 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
 def _setting_lines(key: str, value: object) -> Iterator[str]:
     if before := _SETTING_REASONS.get(key):
         rules = cast("tuple[RuleWithCases, ...]", value)
-        yield from (before + on_one_line(item.rule) for item in rules)
+        yield from (before + escape_to_one_line(item.rule) for item in rules)
     else:
-        yield f"{key} = {on_one_line(_value_text(value))}"
+        yield f"{key} = {escape_to_one_line(_value_text(value))}"
 
 
 def _value_text(value: object) -> str:
@@ -316,7 +316,7 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
     for file in project_instructions(real, root):
         about = _size(file.path)
         result.append(FolderText(_folder(file.path, real, root), file.display_name, about))
-    for folder in chain(real, root):
+    for folder in folder_chain(real, root):
         result += _other_texts(folder, real)
     return FolderTexts(root, tuple(result))
 
@@ -328,7 +328,7 @@ def describe_texts(folder: FolderTexts) -> tuple[str, ...]:
 
 def _folder(path: str, directory: str, root: str) -> str:
     """The folder for which the file counts: for .refold/x that is the parent of .refold."""
-    folders = chain(directory, root)
+    folders = folder_chain(directory, root)
     folder: str = os.path.dirname(path)
     while folder not in folders:
         folder = os.path.dirname(folder)

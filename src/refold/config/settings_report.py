@@ -34,7 +34,7 @@ from refold.config.toml_text import value_in_toml
 from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
 from refold.session.redactor import Redactor
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.settings_list import LayerValue, Setting, setting_lines
 
 
@@ -146,7 +146,7 @@ def settings_without_secrets(
 
 
 def problems(origins: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
-    return tuple(on_one_line(clean(problem, masks)) for problem in origins.problems)
+    return tuple(escape_to_one_line(clean(problem, masks)) for problem in origins.problems)
 
 
 def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
@@ -167,7 +167,7 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
     tables = {name.rpartition(".")[0] for name in values_with_defaults} - {""}
     near = get_close_matches(key, [*values_with_defaults, *tables], 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
-    raise BadInput(f"there is no setting {on_one_line(key)!r}; {hint}")
+    raise BadInput(f"there is no setting {escape_to_one_line(key)!r}; {hint}")
 
 
 def _setting(key: str, value: object, origins: SettingOrigins, masks: Redactor) -> Setting:

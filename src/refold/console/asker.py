@@ -20,7 +20,7 @@ from refold.console.reader import DialogReader, Key
 from refold.errors import first
 from refold.values.display import AskedQuestion, Form
 from refold.values.modes import Mode
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.questions import (
     answer_hint,
@@ -132,7 +132,7 @@ class Asker:
             return await _ask_questions(
                 request, self._printer, ask_one, arrows=self._reader.has_line_editor
             )
-        if (yes := permission.already_allowed(request, self._session)) is not None:
+        if (yes := permission.find_earlier_approval(request, self._session)) is not None:
             return yes
         return await permission.ask(
             request, self._session, self._printer, self._reader, self._send_draft
@@ -204,7 +204,7 @@ async def _ask_question(
 
 
 def _wrong_choice_text(text: str, question: AskedQuestion) -> str:
-    numbers = on_one_line(text.strip())
+    numbers = escape_to_one_line(text.strip())
     many = "" if question.many else "Only one can be chosen. "
     return f"{many}{numbers} is not one of the choices."
 

@@ -12,7 +12,7 @@ from anyio import CancelScope, to_thread
 
 from refold import programs
 from refold.console.capabilities import Display
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.wrap import cut
 
 BELL_CHAR = "\x07"
@@ -34,7 +34,7 @@ def notice_sequence(
         return ""
     if display == "status" or environ.get("TMUX") or environ.get("STY"):
         return BELL_CHAR
-    notice = cut(on_one_line(text), _MAX_CELLS)
+    notice = cut(escape_to_one_line(text), _MAX_CELLS)
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if "kitty" in term or environ.get("KITTY_WINDOW_ID"):
         return f"\x1b]99;;{_NOTICE_TITLE}: {notice}{_STRING_END}{BELL_CHAR}"
@@ -51,7 +51,7 @@ async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
         return
     program = programs.Programs(environ).find("notify-send")
     if program:
-        notice = cut(on_one_line(text), _MAX_CELLS)
+        notice = cut(escape_to_one_line(text), _MAX_CELLS)
         with suppress(OSError, programs.TimedOut):
             words = (program, f"--app-name={_NOTICE_TITLE}", "--", _NOTICE_TITLE, notice)
             with CancelScope(shield=True):  # the turn may end before it is shown

@@ -17,7 +17,7 @@ from refold.client.session import Session
 from refold.client.types import ImageData, image_data
 from refold.console.printer import Printer
 from refold.errors import BadInput
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 _MAX_COPIED_CHARS = 100_000  # that a terminal is asked to take
 _READ_SECONDS = 5.0  # seconds for the program to answer
@@ -70,7 +70,7 @@ class Clipboard:
     def _load_tmux_buffer(self, text: str) -> bool:
         if not (program := programs.Programs(self._environ).find("tmux")):
             return False
-        environ = programs.plain(self._environ)
+        environ = programs.without_loader_variables(self._environ)
         for arguments in _TMUX_COMMANDS:
             with TemporaryFile() as file:
                 file.write(text[:_MAX_COPIED_CHARS].encode(errors="replace"))
@@ -106,7 +106,9 @@ class Clipboard:
 
     def _read_output(self, command: tuple[str, ...]) -> bytes:
         try:
-            result = programs.run(command, _READ_SECONDS, env=programs.plain(self._environ))
+            result = programs.run(
+                command, _READ_SECONDS, env=programs.without_loader_variables(self._environ)
+            )
         except (OSError, programs.TimedOut) as error:
             raise BadInput(f"{command[0]} could not read the clipboard: {error}") from error
         if result.returncode or not result.stdout:
@@ -125,4 +127,4 @@ def load_named_images(text: str, session: Session, printer: Printer) -> Sequence
 
 def print_sent_images(images: Sequence[ImageData], printer: Printer) -> None:
     for image in images:
-        printer.print_text(f"image sent: {on_one_line(image.name)}", "dim")
+        printer.print_text(f"image sent: {escape_to_one_line(image.name)}", "dim")

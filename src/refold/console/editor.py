@@ -35,7 +35,7 @@ async def edit_text(text: str, command: tuple[str, ...], name: str) -> str:
                 stdin=None,
                 stdout=None,
                 stderr=None,
-                env=programs.plain(os.environ),
+                env=programs.without_loader_variables(os.environ),
             ) as running:
                 code = await running.wait()
             if code:

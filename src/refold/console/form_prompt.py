@@ -17,7 +17,7 @@ from refold.console.printer import Printer
 from refold.console.reader import DialogReader, Key
 from refold.values.display import Form, FormAction, FormAnswer, FormField, FormValue
 from refold.values.forms import field_hint, parse_field, shown_value
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.form_lines import choice_lines, field_lines, form_lines
 from refold.views.question_keys import Choice, Menu
 from refold.views.styled import Line
@@ -114,7 +114,9 @@ class FormPrompt:
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
             many = len(self._form.fields)
             use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
-            self._printer.print_text(f"{on_one_line(text)!r} is not a field: {use}", "warn")
+            self._printer.print_text(
+                f"{escape_to_one_line(text)!r} is not a field: {use}", "warn"
+            )
         elif number[2] is None:
             await self._ask_for_value(int(number[1]))
             self._show(int(number[1]))
@@ -138,10 +140,10 @@ class FormPrompt:
         self._printer.print_lines(choice_lines(field, self._printer.room))
         hint = field_hint(field) if not field.options else "a number or a name"
         several = ", several with commas" if field.kind == "choices" else ""
-        note = f" ({on_one_line(hint)}{several})" if hint else ""
+        note = f" ({escape_to_one_line(hint)}{several})" if hint else ""
         prompt: Line = (
             ("dim", f"{number} "),
-            ("person", f"{on_one_line(field.label)}{note} › "),
+            ("person", f"{escape_to_one_line(field.label)}{note} › "),
         )
         typed = shown_value(field, self._content.get(field.name))
         while True:
@@ -160,7 +162,8 @@ class FormPrompt:
             value = parse_field(field, typed)
         except ValueError as error:
             self._printer.print_text(
-                f"{on_one_line(field.label)}: {on_one_line(str(error))}", "warn"
+                f"{escape_to_one_line(field.label)}: {escape_to_one_line(str(error))}",
+                "warn",
             )
             return False
         if value is None:
@@ -197,4 +200,6 @@ def answer_line(form: Form, answer: FormAnswer) -> str:
 
 def _values_text(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
     contents = ((f, content[f.name]) for f in fields if f.name in content)
-    return on_one_line(", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in contents))
+    return escape_to_one_line(
+        ", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in contents)
+    )

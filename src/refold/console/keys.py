@@ -23,7 +23,7 @@ def cbreak_mode(source: int) -> AbstractContextManager[None]:
     return _change_modes(source, lambda modes: modes & ~flags)
 
 
-def no_echo(source: int) -> AbstractContextManager[None]:
+def disable_echo(source: int) -> AbstractContextManager[None]:
     """Turn the echo off, if the source is a terminal."""
     return _change_modes(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
 

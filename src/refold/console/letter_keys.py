@@ -50,17 +50,17 @@ def _is_after_cluster() -> bool:
 
 
 @Condition
-def _at_line_end() -> bool:
+def _is_at_line_end() -> bool:
     return get_app().current_buffer.document.current_char == "\n"
 
 
 @Condition
-def _at_line_start() -> bool:
+def _is_at_line_start() -> bool:
     return get_app().current_buffer.document.char_before_cursor == "\n"
 
 
-_wide_after = _is_before_cluster | _at_line_end
-_wide_before = _is_after_cluster | _at_line_start
+_wide_after = _is_before_cluster | _is_at_line_end
+_wide_before = _is_after_cluster | _is_at_line_start
 
 
 def add_letter_keys(keys: KeyBindings) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader, Key, ListReader
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import (
     OnMove,
     Picker,
@@ -60,7 +60,7 @@ async def _pick_by_number(
         if len(fits) == 1:
             return with_selection(picker, fits[0].id)
         if not fits:
-            printer.print_text(f"Nothing matches {on_one_line(words)!r}.", "dim")
+            printer.print_text(f"Nothing matches {escape_to_one_line(words)!r}.", "dim")
         shown = fits[:MAX_LIST_NUMBERS] or shown
 
 

@@ -57,7 +57,7 @@ async def _run_pager(
 ) -> None:
     """Page harmless text with our colours; the pager has the terminal until it ends."""
     # As git does: colours are passed through, and a text that fits needs no key.
-    environ = {"LESS": "FRX", **programs.plain(os.environ)}
+    environ = {"LESS": "FRX", **programs.without_loader_variables(os.environ)}
     painted = _shows_colors(command, environ["LESS"])
     text = "".join(
         "".join(

@@ -19,7 +19,7 @@ from refold.errors import RefoldError
 from refold.values.modes import Mode
 from refold.views.call_summary import label
 from refold.views.children_list import child_label
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.question_keys import AMEND_MARK, Choice, DraftMessage, Menu
 from refold.views.questions import (
     CallToApprove,
@@ -90,7 +90,7 @@ async def choose(
     return answer
 
 
-def already_allowed(request: Permission, session: Session) -> PermissionAnswer | None:
+def find_earlier_approval(request: Permission, session: Session) -> PermissionAnswer | None:
     """Return a yes if an earlier answer allows this call by now."""
     if not session.permissions.runs_unasked(request):
         return None
@@ -264,7 +264,9 @@ class _Question:
         edits = self._reader.can_edit_text
         text = _rule_names(self.rules) or f"{self._asked.call.name}("
         while True:
-            prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
+            prompt = line(
+                "rule: " if edits else f"rule ({escape_to_one_line(text)}): ", "dim"
+            )
             match await self._reader.read_line(prompt, text if edits else ""):
                 case str(written) if written.strip():
                     text = written.strip()
@@ -274,7 +276,7 @@ class _Question:
             try:
                 self._permissions.check_offer(self._request, *rules)
             except RefoldError as error:
-                self._printer.print_text(on_one_line(str(error)), "warn")
+                self._printer.print_text(escape_to_one_line(str(error)), "warn")
                 continue
             others = (others for others in self._rule_sets if others != rules)
             self._rule_sets = [rules, *others]
@@ -307,10 +309,12 @@ class _Question:
 
     async def _confirm_always(self) -> PermissionAnswer | None:
         """Show the rules again, with the file they are saved in, and ask."""
-        path = on_one_line(self._permissions.rules_file)
+        path = escape_to_one_line(self._permissions.rules_file)
         self._printer.print_text(f"Always allowed in this folder, in {path}:", "dim")
         for rule in self.rules:
-            self._printer.print_line((("plain", "  "), ("accent", on_one_line(rule))))
+            self._printer.print_line(
+                (("plain", "  "), ("accent", escape_to_one_line(rule)))
+            )
         match await self.choose(_SAVE_MENU):
             case "y":
                 text = f"yes, and {_rule_names(self.rules)} always"
@@ -336,7 +340,7 @@ async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
 
 
 def _rule_names(rules: Sequence[str]) -> str:
-    return " and ".join(map(on_one_line, rules))
+    return " and ".join(map(escape_to_one_line, rules))
 
 
 def _choice_labels(

@@ -20,7 +20,7 @@ from refold.console.printer import Printer
 from refold.console.reader import DialogReader
 from refold.errors import RefoldError
 from refold.values.modes import Mode
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Line, line
 
@@ -161,7 +161,7 @@ def _approval(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> Plan
 def _show_plan(title: str, text: str, printer: Printer) -> None:
     printer.ensure_blank_line()
     first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
-    named = f": {on_one_line(title)}" if title != first else ""
+    named = f": {escape_to_one_line(title)}" if title != first else ""
     printer.print_line((("warn", "? "), ("strong", f"The plan{named}")))
     printer.ensure_blank_line()
     print_markdown(text, printer)
@@ -171,7 +171,7 @@ def _show_plan(title: str, text: str, printer: Printer) -> None:
 async def _edit_plan(text: str, printer: Printer, reader: DialogReader) -> str | None:
     try:
         if command := editor_command(os.environ):
-            printer.print_text(f"in {on_one_line(command[0])} …", "dim")
+            printer.print_text(f"in {escape_to_one_line(command[0])} …", "dim")
             return await reader.edit(text, command, "plan.md")
     except RefoldError as error:
         printer.print_text(visible(str(error)), "bad")

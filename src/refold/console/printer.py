@@ -139,11 +139,11 @@ class Printer:
         If the cursor cannot move up, or the screen is low, only the last rows are shown.
         """
         if self._editor is not None:
-            self._editor.show_status(rows[-self.status_room :])
+            self._editor.show_status(rows[-self.max_status_rows :])
             return
         if not self.capabilities.moves or not self._at_start:
             return
-        drawn = [self._fit(row) for row in rows[-self.status_room :]]
+        drawn = [self._fit(row) for row in rows[-self.max_status_rows :]]
         shown = tuple(painted for painted, _ in drawn)
         if not any(shown):
             self.clear_status()
@@ -162,7 +162,7 @@ class Printer:
         self._send(back + "\n".join(shown[same:]))
 
     @property
-    def status_room(self) -> int:
+    def max_status_rows(self) -> int:
         """Return how many rows a status may have."""
         height = self.capabilities.height()
         if not self.capabilities.cursor_up_sequence or not height:

@@ -55,7 +55,7 @@ def _user_messages(words: Sequence[UserText], max_chars: int) -> Iterator[str]:
     """The first and newest messages as they are; if there is no room, those between are cut."""
     if not words:
         return
-    sizes = _divide_room([len(w.text) + 12 for w in words], max_chars)
+    sizes = _divide_chars([len(w.text) + 12 for w in words], max_chars)
     lines = [
         _shorten_message(w, size) for w, size in zip(words, sizes, strict=True) if size
     ]
@@ -66,7 +66,7 @@ def _user_messages(words: Sequence[UserText], max_chars: int) -> Iterator[str]:
     yield f"{_SPEAKER_LINES[words[0].person]}\n" + "\n".join(lines)
 
 
-def _divide_room(sizes: Sequence[int], max_chars: int) -> list[int]:
+def _divide_chars(sizes: Sequence[int], max_chars: int) -> list[int]:
     """The room for each entry. The first and the newest come first.
 
     Entries without room are merged into one line, after the first.

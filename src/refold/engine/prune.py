@@ -48,14 +48,14 @@ def window_of(view: View, shares: CompactionShares) -> int:
     return min(known, max(1, token_count(view) // 2)) if view.turn.too_long else known
 
 
-def room_for_preserved(view: View, shares: CompactionShares) -> int:
+def max_preserved_chars(view: View, shares: CompactionShares) -> int:
     """Characters for what the journal knows."""
     return int(
         available_chars(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE
     )
 
 
-def room_for_summary(view: View, shares: CompactionShares) -> int:
+def max_summary_chars(view: View, shares: CompactionShares) -> int:
     """Characters for the summary."""
     return int(
         available_chars(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE

@@ -15,10 +15,10 @@ from refold.engine.decide import CompactConversation
 from refold.engine.preserved import PRESERVED_START, make_preserved_text
 from refold.engine.prune import (
     find_cut,
+    max_preserved_chars,
+    max_summary_chars,
     prompt_fills_window,
     prunable_results,
-    room_for_preserved,
-    room_for_summary,
     text_freed,
 )
 from refold.engine.world import Model, Record, World
@@ -117,7 +117,7 @@ async def _replace_by_summary(
         else ""
     )
     preserved = make_preserved_text(
-        record.view, first_seq, room_for_preserved(view, shares), why
+        record.view, first_seq, max_preserved_chars(view, shares), why
     )
     return Compacted(
         "trim" if failed else "full",
@@ -142,7 +142,7 @@ async def _ask_for_summary(
     record: Record,
 ) -> tuple[str, str]:
     """The summary, and why there is no new one: the previous one is returned then."""
-    view, room = record.view, room_for_summary(record.view, world.shares)
+    view, room = record.view, max_summary_chars(record.view, world.shares)
     before = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
         return before, ""  # only user messages, which are preserved

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput, reason_of
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration
 from refold.views.wrap import cut
 
@@ -173,5 +173,5 @@ def trial_line(trial: Trial) -> str:
     """One try in a line, with the first reason of a failure."""
     verdict = "passed" if trial.has_passed else "DESTROYED" if trial.destroyed else "failed"
     problem = next(iter((*trial.destroyed, *trial.failures)), "")
-    text = on_one_line(f"{trial.task}{': ' if problem else ''}{problem}")
+    text = escape_to_one_line(f"{trial.task}{': ' if problem else ''}{problem}")
     return f"{verdict:9} {duration(trial.seconds):>7}  {cut(text, _LINE_CELLS)}"

@@ -33,7 +33,7 @@ from refold.headless.task import (
     longest_wait,
 )
 from refold.values.text import escape_own
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
@@ -107,7 +107,7 @@ class _Run:
         session.on_event(writer.on_event)
         late = ""
         progress = self._progress_line(session)
-        with progress.below_messages() if progress else nullcontext():
+        with progress.keep_below_messages() if progress else nullcontext():
             async with anyio.create_task_group() as group:
                 group.start_soon(print_notices, session, print_error, writer.model_asked)
                 if progress is not None:
@@ -157,7 +157,9 @@ async def _verify_claims(session: Session) -> "VerifyReport":
     report = await session.reports.verify()
     for claim in report.checked:
         if not claim.is_reliable:
-            words = on_one_line(f"{claim.claim.claim}: {claim.state}, {claim.reason}")
+            words = escape_to_one_line(
+                f"{claim.claim.claim}: {claim.state}, {claim.reason}"
+            )
             print_error(f"claims that failed: {words}")
     return report
 

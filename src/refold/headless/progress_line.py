@@ -61,7 +61,7 @@ class ProgressLine:
         self._printer.clear_status()
 
     @contextmanager
-    def below_messages(self) -> Generator[None]:
+    def keep_below_messages(self) -> Generator[None]:
         """Erase the line before anything else is printed on stderr inside the block."""
         with redirect_stderr(cast("TextIO", _ErasingStream(sys.stderr, self._printer))):
             try:

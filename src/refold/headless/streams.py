@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from refold.errors import RefoldError
-from refold.views.escape import escape_hidden, on_one_line, visible
+from refold.views.escape import escape_hidden, escape_to_one_line, visible
 
 _QUIET_SECONDS = 1.0  # before a wait for the catalogue is reported
 
@@ -34,7 +34,7 @@ def answer_text(text: str) -> str:
 
 def report_end(outcome: object, reason: object) -> None:
     """Report on stderr why there is no complete answer."""
-    print_error(f"{outcome}: {on_one_line(str(reason))}")
+    print_error(f"{outcome}: {escape_to_one_line(str(reason))}")
 
 
 def print_error(words: object) -> None:

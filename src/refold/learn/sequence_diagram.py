@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from refold.learn.model_server import Json, ModelReply
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.wrap import cells, cut
 
 _INNER_CELLS = 55  # the whole diagram fits a terminal of 60 columns
@@ -33,7 +33,7 @@ def draw_requests(
 
 
 def _row(label: str, text: str, mark: str = "│ ") -> str:
-    shown = cut(on_one_line(f"{mark}{label}{text}"), _INNER_CELLS)
+    shown = cut(escape_to_one_line(f"{mark}{label}{text}"), _INNER_CELLS)
     return shown + " " * (_INNER_CELLS + 1 - cells(shown)) + "│"
 
 

@@ -193,7 +193,7 @@ class Workshop:
             except subprocess.TimeoutExpired:
                 _kill(process)
                 out, err = process.communicate()
-                raise _hanging(typed, out) from None
+                raise _hang_error(typed, out) from None
             finally:
                 _kill(process)  # also what it has started
             run = ProgramRun(
@@ -332,7 +332,7 @@ def call(tool: str, **arguments: object) -> ModelReply:
     return ModelReply(calls=(RequestedCall(tool, arguments),))
 
 
-def _hanging(typed: Sequence[str], out: bytes) -> NotYet:
+def _hang_error(typed: Sequence[str], out: bytes) -> NotYet:
     shown = quote(out.decode(errors="replace"))
     return NotYet(
         f"Your program did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",

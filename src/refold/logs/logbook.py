@@ -86,7 +86,7 @@ def _append(file: Path, line: bytes) -> None:
             OSError
         ):  # another process rotates it: then it grows by one more line
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_still(
+            if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_same_file(
                 descriptor, file
             ):
                 _rotate(file)
@@ -107,7 +107,7 @@ def _open_log(file: Path) -> int:
         return os.open(file, _APPEND_FLAGS, 0o600)
 
 
-def _is_still(descriptor: int, file: Path) -> bool:
+def _is_same_file(descriptor: int, file: Path) -> bool:
     """Return False if another process rotated the log since it was opened."""
     return os.path.samestat(os.fstat(descriptor), file.lstat())
 

@@ -158,7 +158,9 @@ class Connection:
             client = await self._connect()
 
             async def read() -> types.ReadResourceResult:
-                async with self._subscriptions.during_read(client, uri, session):
+                async with self._subscriptions.subscribe_while_reading(
+                    client, uri, session
+                ):
                     return await client.read_resource(uri)
 
             result = await self._answer_in_time(read)

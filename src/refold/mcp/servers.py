@@ -184,7 +184,7 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         )
 
     def fill(text: str) -> str:
-        return _fill(text, environ)
+        return _fill_variables(text, environ)
 
     def fill_all(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         return tuple((name, fill(value)) for name, value in pairs)
@@ -219,13 +219,13 @@ def variable_values(
     """
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
-        values.append((name, _fill(text, environ)))
+        values.append((name, _fill_variables(text, environ)))
         values += ((name, environ.get(item, "")) for item, _ in _defaults(text))
     return tuple(filter(itemgetter(1), values))
 
 
 def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
-    return _fill(config.oauth.client_secret, environ)
+    return _fill_variables(config.oauth.client_secret, environ)
 
 
 def variable_mark(config: ServerConfig, variable: str) -> str:
@@ -260,7 +260,7 @@ def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
         yield match[1], match[2]
 
 
-def _fill(text: str, environ: Mapping[str, str]) -> str:
+def _fill_variables(text: str, environ: Mapping[str, str]) -> str:
     return _VARIABLE_PATTERN.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
 
 

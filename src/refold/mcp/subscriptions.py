@@ -45,7 +45,7 @@ class Subscriptions:
         self._stream: anyio.CancelScope | None = None  # that is open now
 
     @asynccontextmanager
-    async def during_read(
+    async def subscribe_while_reading(
         self, client: Client, uri: str, session: str
     ) -> AsyncGenerator[None]:
         """Subscribe to a resource, which the block reads: no change after that is missed."""

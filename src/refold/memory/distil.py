@@ -15,10 +15,10 @@ from msgspec import Raw, Struct, field
 from refold.memory.function_words import IDLE_WORDS
 from refold.memory.grounding import (
     is_grounded,
+    is_nearly_same,
     is_stated_in_order,
     lifts_prohibition,
     may_replace,
-    nearly_same,
     normalize,
     stems,
 )
@@ -153,7 +153,7 @@ def check_drafts(
     messages = newest_messages(messages)  # those that the model was shown
     for draft in proposals:
         note = _check(draft, messages, known, session)
-        if note and not any(nearly_same(note.text, other.text) for other in notes):
+        if note and not any(is_nearly_same(note.text, other.text) for other in notes):
             notes.append(note)
     return tuple(notes[:MAX_NOTES])
 

@@ -56,7 +56,7 @@ def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
         return False
     if not all(_is_in_one_sentence(clause, all_words, old) for clause in _clauses(text)):
         return False
-    return _same_sense(text, [*words, *([known] if known else [])])
+    return _has_same_sense(text, [*words, *([known] if known else [])])
 
 
 def may_replace(old: str, new: str) -> bool:
@@ -84,7 +84,7 @@ def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
     """
     wanted = _all_words(text)
     return any(
-        _occur_in_order(wanted, _all_words(clause))
+        _is_in_order(wanted, _all_words(clause))
         for message in words
         for clause in _clauses(message)
     )
@@ -100,7 +100,7 @@ def normalize(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", _fold(text)))
 
 
-def nearly_same(one: str, other: str) -> bool:
+def is_nearly_same(one: str, other: str) -> bool:
     """Whether two notes say nearly the same, or contradict each other."""
     mine, theirs = stems(one), stems(other)
     both = len(mine & theirs)
@@ -128,7 +128,7 @@ def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
     )
 
 
-def _occur_in_order(wanted: Sequence[str], words: Sequence[str]) -> bool:
+def _is_in_order(wanted: Sequence[str], words: Sequence[str]) -> bool:
     """Whether `wanted` occur among `words` in this order."""
     left = iter(words)
     return all(any(_is_among(word, (other,)) for other in left) for word in wanted)
@@ -200,7 +200,7 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
 
 
-def _same_sense(text: str, messages: Sequence[str]) -> bool:
+def _has_same_sense(text: str, messages: Sequence[str]) -> bool:
     """Whether the message clause nearest to each clause of the note has the same sense."""
     theirs = [clause for words in messages for clause in _clauses(words)]
     return all(_keeps_sense(clause, theirs) for clause in _clauses(text))

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.memory.grounding import forbids, nearly_same, normalize
+from refold.memory.grounding import forbids, is_nearly_same, normalize
 from refold.values.printable_names import shorten
 from refold.values.text import may_follow
 
@@ -116,7 +116,7 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
 
 def _replaces(text: str, old: str) -> bool:
     """Whether a note replaces an old one that it does not name. A prohibition is kept."""
-    return nearly_same(old, text) and (forbids(text) or not forbids(old))
+    return is_nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
 def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:

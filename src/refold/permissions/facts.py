@@ -47,7 +47,7 @@ class Access(Struct, frozen=True):
     command: bool = False
 
 
-def as_written(path: str) -> str:
+def normalize_path(path: str) -> str:
     """Normalize a path for file systems without links."""
     return normpath(join("/", path))
 
@@ -86,7 +86,7 @@ class Facts(Struct, frozen=True):
     sandboxed: bool = False
     asks_after_outside_text: bool = False
     read_outside_text: bool = False
-    follow: Callable[[str], str] = as_written
+    follow: Callable[[str], str] = normalize_path
     bare_repository_part: Callable[[Sequence[str]], str] = no_part
     tracked_keys: Callable[[], str] = str
     filters_hosts: bool = False

@@ -329,7 +329,12 @@ def why_unusable(bwrap: str) -> str:
     trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     try:
         words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
-        run = programs.run(words, _TRIAL_SECONDS, cwd="/", env=programs.plain(os.environ))
+        run = programs.run(
+            words,
+            _TRIAL_SECONDS,
+            cwd="/",
+            env=programs.without_loader_variables(os.environ),
+        )
     except (OSError, programs.TimedOut) as error:
         return f"bubblewrap does not start ({error})"
     if run.returncode == 0:

@@ -429,8 +429,8 @@ class Sandbox:
         )
 
     def _why_bwrap_unusable(self) -> str:
-        passed_over = [] if self._bwrap else self._programs.passed_over("bwrap")
-        return next((f"{path} is not run: {why}" for path, why in passed_over), "")
+        skipped_programs = [] if self._bwrap else self._programs.skipped_programs("bwrap")
+        return next((f"{path} is not run: {why}" for path, why in skipped_programs), "")
 
     @property
     def _bwrap(self) -> str:

@@ -64,7 +64,7 @@ class SandboxListener:
             self._process = programs.start(
                 (sys.executable, "-I", "-S", "-c", _ENTER_PROGRAM, str(its.fileno())),
                 cwd="/",
-                env=programs.plain(environ),
+                env=programs.without_loader_variables(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

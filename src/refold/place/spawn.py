@@ -206,7 +206,7 @@ class GatedSandbox:
         filter_ = _file_of(launch.seccomp)
         seccomp = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
         news = (*seccomp, "--json-status-fd", str(status), "--")
-        plain = programs.plain(request.environ)
+        plain = programs.without_loader_variables(request.environ)
         environ = {**plain, **launch.environ, ENVIRONMENT_NAME: self._mark.token}
         inherited = (stdin, self._told, filter_)
         passed = (status, *(n for n in inherited if n is not None and n >= 0))
@@ -339,7 +339,9 @@ def _start_process(
 
 def _library_path_words(request: SpawnRequest) -> str:
     """Shell words that set library paths for the command, but not for bubblewrap."""
-    left = request.environ.keys() - programs.plain(request.environ).keys()
+    left = (
+        request.environ.keys() - programs.without_loader_variables(request.environ).keys()
+    )
     words = (f"{name}={shlex.quote(request.environ[name])}" for name in sorted(left))
     return "".join(f"export {word}; " for word in words)
 

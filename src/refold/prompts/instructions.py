@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from refold.prompts.read_text import Unreadable, content_at, remove_invisible, text_of
-from refold.prompts.repository import chain
+from refold.prompts.repository import folder_chain
 from refold.prompts.system_text import PromptFile
 from refold.values.printable_names import escape_name
-from refold.values.text import TrustedText, as_it_is
+from refold.values.text import TrustedText, trust_unchanged
 
 OWN_FILE = "AGENTS.md"
 # Of each folder the first that is there.
@@ -69,7 +69,7 @@ class Instructions(Struct, frozen=True):
 def project_instructions(directory: str, root: str) -> tuple[InstructionFile, ...]:
     """Those from `root` down to `directory`, the nearest last. Both are real paths."""
     files = list[InstructionFile]()
-    for folder in chain(directory, root):
+    for folder in folder_chain(directory, root):
         paths = (os.path.join(folder, name) for name in FILE_NAMES)
         if path := next((p for p in paths if os.path.lexists(p)), ""):
             files.append(InstructionFile(path, root, directory))
@@ -80,7 +80,7 @@ def read(
     files: Iterable[InstructionFile],
     home: str,
     why_unreadable: WhyUnreadable,
-    trusted: TrustedText = as_it_is,
+    trusted: TrustedText = trust_unchanged,
 ) -> Instructions:
     """Read these files and what they import, each once. What a file imports comes right
     before it.

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from refold.errors import BadInput
 from refold.prompts.read_text import Unreadable, content, remove_invisible, text_of
 from refold.values.printable_names import escape_name
-from refold.values.text import NEW_TEXT_REASON, TrustedText, as_it_is
+from refold.values.text import NEW_TEXT_REASON, TrustedText, trust_unchanged
 from refold.values.tools import ToolSpec
 
 PRESET_FILE = "PROMPT.md"
@@ -46,7 +46,7 @@ class PresetFolder(Struct, frozen=True):
     folder: str
     label: str
     within: str
-    trusted: TrustedText = as_it_is
+    trusted: TrustedText = trust_unchanged
 
 
 def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:

@@ -40,7 +40,7 @@ def root_of(directory: str) -> str:
     return folder
 
 
-def chain(directory: str, root: str) -> tuple[str, ...]:
+def folder_chain(directory: str, root: str) -> tuple[str, ...]:
     """The folders from `root` down to `directory`, both real paths."""
     folders = [directory]
     while folders[-1] != root and (above := os.path.dirname(folders[-1])) != folders[-1]:
@@ -177,7 +177,7 @@ def environment(around: Environment) -> str:
 
 def choose_environment(current: str, before: str) -> str:
     """`before`, where nothing but git differs; else `current`."""
-    return before if before and _but_git(current) == _but_git(before) else current
+    return before if before and _without_git(current) == _without_git(before) else current
 
 
 def _state(git: Git) -> str:
@@ -188,5 +188,5 @@ def _state(git: Git) -> str:
     return f"{branch} when the session began"
 
 
-def _but_git(text: str) -> list[str]:
+def _without_git(text: str) -> list[str]:
     return [line for line in text.split("\n") if not line.startswith(_GIT_PREFIX)]

@@ -70,17 +70,17 @@ def render_prompt(
     return RenderedPrompt(_PART_SEPARATOR.join(text for _, text in full), sizes, notices)
 
 
-def part_of(briefed: SystemPromptSet, name: str) -> str:
+def part_of(prompt: SystemPromptSet, name: str) -> str:
     """The part of this name of a system prompt, as the model got it; "" if it has none."""
     offset = 0
-    for part, size in briefed.parts:
+    for part, size in prompt.parts:
         if part == name:
-            return briefed.system[offset : offset + size]
+            return prompt.system[offset : offset + size]
         offset += size + len(_PART_SEPARATOR)
     return ""
 
 
-def room(name: str, window: int, *, small: bool = False) -> int:
+def max_part_chars(name: str, window: int, *, small: bool = False) -> int:
     """The characters that a part may have. A small model is slow to read: it gets little."""
     share = WINDOW_SHARES[name]
     tokens = max(window, _MIN_WINDOW_TOKENS) // share.of

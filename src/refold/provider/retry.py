@@ -66,7 +66,7 @@ class Backoff(Struct, frozen=True):
             self.least, dice * min(self.first * 2**retry, self.longest)
         )
 
-    def wait_overloaded(self, retry: int, dice: float, *, limited: bool) -> float:
+    def overload_wait_seconds(self, retry: int, dice: float, *, limited: bool) -> float:
         """Seconds to wait after an overload or a rate limit that names no time.
 
         At least half of the ceiling: both last for minutes, so a short wait would spend a
@@ -150,7 +150,7 @@ class RetryingProvider:
             ) from error
         if isinstance(error, Overloaded) and _is_overload(error) and not wanted_seconds:
             dice, limited = self._dice(), error.limited
-            return self._backoff.wait_overloaded(retry, dice, limited=limited)
+            return self._backoff.overload_wait_seconds(retry, dice, limited=limited)
         return self._backoff.wait(retry, wanted_seconds, self._dice())
 
 

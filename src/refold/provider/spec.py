@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 from msgspec import Struct, structs
 
 from refold.errors import BadInput
-from refold.plugins import Plugin, find_plugins, unique
+from refold.plugins import Plugin, find_plugins, find_unique
 from refold.provider.port import Provider
 
 Wire: TypeAlias = Literal[
@@ -111,7 +111,7 @@ def plugin_provider(name: str) -> ProviderSpec | PluginProvider | None:
 
     Packages are searched only for a name that is not built in.
     """
-    plugin = unique(find_plugins(PROVIDER_GROUP), name)
+    plugin = find_unique(find_plugins(PROVIDER_GROUP), name)
     return None if plugin is None else provider_of(plugin)
 
 

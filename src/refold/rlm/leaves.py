@@ -301,7 +301,7 @@ class Leaves:
                     make_reservation, world.budget, self._record, world.lineage.grant
                 )
             except ProviderError as error:
-                if not await look.another_ended():
+                if not await look.wait_for_an_end():
                     raise LeafFailed(str(error) or NOTHING_LEFT) from error
             else:
                 call.begin()
@@ -419,7 +419,7 @@ class PendingWatch:
     def __init__(self, calls: PendingCalls, over: anyio.Event) -> None:
         self._calls, self._over = calls, over
 
-    async def another_ended(self) -> bool:
+    async def wait_for_an_end(self) -> bool:
         """Wait until a call has ended. False if none is pending and none has ended."""
         if not self._calls and not self._over.is_set():
             return False

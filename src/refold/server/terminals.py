@@ -143,14 +143,14 @@ class Terminals:
     def launch(self, id_: str) -> str:
         """Return a launch token. Raises `Rejected`."""
         self.check_person()
-        self.check_room()
+        self.check_terminal_count()
         return self.tokens.issue(id_, acting_person())
 
     def check_person(self) -> None:
         if acting_person() != self._person:  # "" is a program, which needs no page
             raise Rejected(403, _OTHER_PERSON)
 
-    def check_room(self) -> None:
+    def check_terminal_count(self) -> None:
         if len(self._open) >= MAX_TERMINALS:
             raise Rejected(429, _TOO_MANY)
 
@@ -225,7 +225,7 @@ def add_terminals(api: Api, app: FastAPI, terminals: Terminals) -> None:
                 start = await _first_frame(socket)
                 if not terminals.tokens.redeem(start.token, id_, acting_person()):
                     raise Rejected(403, _BAD_TOKEN)
-                terminals.check_room()
+                terminals.check_terminal_count()
             except (BadInput, Rejected) as error:
                 await _end(socket, Ended("failed", problem=str(error)))
                 return

@@ -59,7 +59,9 @@ class Redactor:
         usable = {clean(v) for v in values if len(v) >= MIN_SECRET_CHARS}
         # As written in events and in blobs; longest first, because one may begin another.
         written = {
-            (form, v.encode()) for v in usable for form in (codec.as_in_json(v), v.encode())
+            (form, v.encode())
+            for v in usable
+            for form in (codec.escape_json(v), v.encode())
         }
         known = {*self._exact, *written}
         self._exact = tuple(sorted(known, key=lambda each: (-len(each[0]), each[0])))

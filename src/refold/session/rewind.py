@@ -21,7 +21,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.values.live import Waiting
 from refold.values.path_names import below
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.rewind_points import (
     DriftRule,
     RewindPlan,
@@ -162,13 +162,13 @@ def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
         for root in result.left_alone:
             if below(path.rstrip("/"), root):
                 raise BadInput(
-                    f"{on_one_line(root)} is a git repository that is new since event "
+                    f"{escape_to_one_line(root)} is a git repository that is new since event "
                     f"{result.plan.seq}, and a rewind never deletes its history: "
                     "delete it yourself if you do not want it"
                 )
         if path not in changed:
             raise BadInput(
-                f"{on_one_line(path)} is as it was before event {result.plan.seq}: "
+                f"{escape_to_one_line(path)} is as it was before event {result.plan.seq}: "
                 "there is nothing to restore"
             )
     return replace(
@@ -306,4 +306,4 @@ def _name_files(paths: Sequence[str]) -> str:
         if len(paths) > _MAX_NAMED_FILES
         else ""
     )
-    return ", ".join(on_one_line(path) for path in paths[:_MAX_NAMED_FILES]) + ending
+    return ", ".join(escape_to_one_line(path) for path in paths[:_MAX_NAMED_FILES]) + ending

@@ -33,7 +33,7 @@ from refold.skills.discovery import (
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name, shorten
-from refold.values.text import TrustedText, as_it_is, escape_marks, visible_text
+from refold.values.text import TrustedText, escape_marks, trust_unchanged, visible_text
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
@@ -145,7 +145,7 @@ class Catalogue:
         return content_of(real, skill.folder, _LARGEST_FILE, self._trust_of(skill))
 
     def _trust_of(self, skill: Skill) -> TrustedText:
-        return self._around.trusted_text if skill.whose == "project" else as_it_is
+        return self._around.trusted_text if skill.whose == "project" else trust_unchanged
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
         """Raise `ToolFailed` for a file that is protected or denied, as anywhere else."""

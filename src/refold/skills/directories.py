@@ -18,7 +18,7 @@ from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name
-from refold.values.text import NEW_TEXT_REASON, TrustedText, as_it_is
+from refold.values.text import NEW_TEXT_REASON, TrustedText, trust_unchanged
 
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
@@ -43,7 +43,7 @@ class SkillScope(Struct, frozen=True, kw_only=True):
     home: str
     config: str
     trusted: str
-    trusted_text: TrustedText = as_it_is
+    trusted_text: TrustedText = trust_unchanged
 
 
 class SkillFolder(Struct, frozen=True):
@@ -53,7 +53,7 @@ class SkillFolder(Struct, frozen=True):
     called: str
     whose: Whose
     bound: str = ""
-    trusted: TrustedText = as_it_is
+    trusted: TrustedText = trust_unchanged
 
 
 def folder_of_shipped() -> str:
@@ -190,7 +190,7 @@ def read_shipped(path: str, at_most: int) -> bytes:
 
 
 def content_of(
-    path: str, bound: str, at_most: int, trusted: TrustedText = as_it_is
+    path: str, bound: str, at_most: int, trusted: TrustedText = trust_unchanged
 ) -> bytes:
     """A regular file, read as `DiskFiles` reads. Its links may not lead out of `bound`.
 

@@ -24,7 +24,7 @@ from refold.skills.directories import (
 from refold.skills.discovery import Skill
 from refold.skills.templates import Template, fill, missing, slot_values, templates
 from refold.values.printable_names import escape_name
-from refold.values.text import TrustedText, as_it_is, visible_text
+from refold.values.text import TrustedText, trust_unchanged, visible_text
 
 MAX_FILE_BYTES = 256 * 1024  # bytes
 _MAX_COMMANDS = 200  # of one folder
@@ -44,7 +44,7 @@ class CommandFile(Struct, frozen=True):
     path: str
     where: str
     bound: str = ""
-    trusted: TrustedText = as_it_is
+    trusted: TrustedText = trust_unchanged
 
 
 class CommandText(Struct, frozen=True):

@@ -25,7 +25,7 @@ from refold.errors import RefoldError
 from refold.task_server.delegated_tasks import Answer, DelegatedTask, DelegatedTasks, key_of
 from refold.values.display import Form, FormAnswer
 from refold.values.forms import as_schema
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 
 _MAX_WAIT_SECONDS = 600.0  # of one call
 _SERVER_INSTRUCTIONS = (
@@ -187,8 +187,8 @@ def _describe_question(question: Question) -> str:
     if question.asks:
         return "\n".join(visible(part.question) for part in question.asks)
     asker = f"{question.who}: " if question.who else ""
-    about = on_one_line(json.dumps(question.arguments, ensure_ascii=False))
-    reason = on_one_line(question.reason)
+    about = escape_to_one_line(json.dumps(question.arguments, ensure_ascii=False))
+    reason = escape_to_one_line(question.reason)
     return f"{asker}May refold call {question.tool} with {about}? {reason}"
 
 

@@ -9,7 +9,7 @@ from refold.client.types import View
 from refold.commands.session_lines import cut_off_turn, heading
 from refold.console.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
@@ -38,7 +38,7 @@ async def greet(session: Session, printer: Printer) -> None:
     if session.mode == "bypass":
         printer.print_text(_BYPASS_WARNING, "warn")
     for notice in session.notices():
-        printer.print_text(on_one_line(notice), "warn")
+        printer.print_text(escape_to_one_line(notice), "warn")
     if not await print_last_exchange(session, printer) and not view.turn.seq:
         parts = ("/help lists the commands", tip_for(view.session.id), "Ctrl+D leaves")
         printer.print_text(" · ".join(filter(None, parts)), "dim")

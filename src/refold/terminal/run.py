@@ -25,7 +25,7 @@ from refold.console.signals import run_with_signals
 from refold.errors import BadInput, RefoldError
 from refold.terminal.greeting import greet, is_resumable, print_cut_off_turn
 from refold.terminal.terminal import Terminal
-from refold.terminal.this_terminal import this_terminal
+from refold.terminal.this_terminal import open_terminal
 from refold.views.notices import was_stopped_unanswered
 from refold.views.styled import Line
 
@@ -47,7 +47,7 @@ async def run(
 
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
-    printer, reader = this_terminal(
+    printer, reader = open_terminal(
         history=config.history_file, mask_secrets=config.mask, complete=session_completer(current_terminal),
         keys=PromptKeys(mode_key.press, clipboard.take_image), display=chosen.display,
         theme=chosen.theme,

@@ -10,12 +10,12 @@ from refold.console.capabilities import detect_capabilities
 from refold.console.printer import Printer
 from refold.console.reader import PromptKeys, TerminalReader
 from refold.terminal.input.line_reader import LineReader
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 _NO_STATUS = "Using the plain display: the terminal {!r} (TERM) cannot erase a line, as the display status does."
 
 
-def this_terminal(
+def open_terminal(
     *,
     history: Path | None = None,
     mask_secrets: Callable[[str], str] = lambda text: text,
@@ -28,7 +28,7 @@ def this_terminal(
     capabilities = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
     printer = Printer(sys.stdout, capabilities)
     if capabilities.display != display == "status":
-        name = on_one_line(os.environ.get("TERM", ""))
+        name = escape_to_one_line(os.environ.get("TERM", ""))
         printer.print_text(_NO_STATUS.format(name), "warn")
     if capabilities.display != "line" or not sys.stdin.isatty():
         return printer, LineReader(printer)

@@ -199,7 +199,7 @@ class StoreContract:
     def test_many_wait_for_the_same_line_to_be_kept(self, store: Store) -> None:
         async def use() -> int:
             await _write_first_line(store)
-            return await _all_at_once([store.keep] * 20)
+            return await _run_concurrently([store.keep] * 20)
 
         assert anyio.run(use) == 20
 
@@ -245,7 +245,7 @@ async def _write_first_line(store: Store) -> int:
     return epoch
 
 
-async def _all_at_once(deeds: list[Callable[[], Awaitable[None]]]) -> int:
+async def _run_concurrently(deeds: list[Callable[[], Awaitable[None]]]) -> int:
     count = 0
 
     async def do(deed: Callable[[], Awaitable[None]]) -> None:

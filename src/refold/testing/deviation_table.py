@@ -82,7 +82,7 @@ def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
     return change
 
 
-def _older_call(reply: Reply) -> Answer:
+def _send_old_call_field(reply: Reply) -> Answer:
     """Send the first call in the field of older versions, which allow only one."""
     ((name, arguments), *_) = reply.calls
     plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
@@ -143,7 +143,7 @@ def _rename_event(name: str) -> Callable[[int, Event], Event]:
     return change
 
 
-def _message_beside(events: list[Event]) -> list[Event]:
+def _send_message_so_far(events: list[Event]) -> list[Event]:
     """Send with each piece the whole message up to it."""
     text, output = "", list[Event]()
     for event in events:
@@ -155,7 +155,7 @@ def _message_beside(events: list[Event]) -> list[Event]:
     return output
 
 
-def _name_last(reply: Reply) -> Answer:
+def _send_name_last(reply: Reply) -> Answer:
     """Send the name of a tool after the arguments."""
     events = list[Event]()
     for event in openai_events(reply):
@@ -171,7 +171,7 @@ def _name_last(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
 
 
-def _whole_message_last(events: list[Event]) -> list[Event]:
+def _repeat_whole_message(events: list[Event]) -> list[Event]:
     """Send all of the answer again after its pieces."""
     deltas = [c["delta"] for e in events for c in e["choices"]]
     text = "".join(delta.get("content") or "" for delta in deltas)
@@ -180,7 +180,7 @@ def _whole_message_last(events: list[Event]) -> list[Event]:
     return [*events, {"id": "c-1", "choices": [last]}]
 
 
-def _content_in_parts(events: list[Event]) -> list[Event]:
+def _send_content_in_parts(events: list[Event]) -> list[Event]:
     """Send the content in parts, as Mistral's thinking models do."""
 
     def parts(delta: Event) -> Event:
@@ -209,7 +209,7 @@ def _with_nulls(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
 
-def _late_stops(reply: Reply) -> Answer:
+def _delay_stops(reply: Reply) -> Answer:
     """End no block before the last has begun."""
     events = [*anthropic_events(reply)]
     stops = [chunk for chunk in events if chunk["type"] == "content_block_stop"]
@@ -217,7 +217,7 @@ def _late_stops(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
 
 
-def _early_stops(reply: Reply) -> Answer:
+def _stop_early(reply: Reply) -> Answer:
     """End each call as soon as it has begun."""
     events = list[Event]()
     for chunk in anthropic_events(reply):
@@ -230,7 +230,7 @@ def _early_stops(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
 
-def _one_part(reply: Reply) -> Answer:
+def _merge_parts(reply: Reply) -> Answer:
     """Send Gemini's text and calls in one part."""
     part: Event = {"text": reply.text}
     for name, arguments in reply.calls:
@@ -251,7 +251,7 @@ def _response_done(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
 
-def _no_done(reply: Reply) -> Answer:
+def _without_done(reply: Reply) -> Answer:
     """Leave `done` out: only the reason for the end says that it is the end."""
     events = [{k: v for k, v in e.items() if k != "done"} for e in ollama_events(reply)]
     lines = (msgspec.json.encode(chunk) + b"\n" for chunk in events)
@@ -269,7 +269,7 @@ def _bare_error(reply: Reply) -> Answer:
     )
 
 
-def _half_a_character(body: bytes) -> bytes:
+def _cut_character(body: bytes) -> bytes:
     odd = sse({"choices": [{"index": 0, "delta": {"reasoning_content": "XX"}}]})
     return odd.replace(b"XX", b"\xe2\x82") + body
 
@@ -302,7 +302,7 @@ def _thinking_between(opener: str, closer: str) -> Callable[[Reply], Answer]:
     return make
 
 
-def _cut_behind(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
+def _cut_after(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
         assert isinstance(whole.body, bytes)
@@ -312,7 +312,7 @@ def _cut_behind(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
     return make
 
 
-def _in_frame(
+def _put_in_frame(
     wire: WireName, frame: Callable[[bytes], bytes | tuple[bytes, ...]]
 ) -> Callable[[Reply], Answer]:
     def make(reply: Reply) -> Answer:
@@ -323,7 +323,7 @@ def _in_frame(
     return make
 
 
-def _break_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
+def _break_with(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
     """An error, or something that is none of the protocol, after the first half."""
 
     def make(reply: Reply) -> Answer:
@@ -349,7 +349,7 @@ def _drop_events(
     return make
 
 
-def _pings_for_ever(reply: Reply) -> Answer:
+def _ping_forever(reply: Reply) -> Answer:
     body = _drop_events("anthropic", "message_stop")(reply).body
     assert isinstance(body, bytes)
     ping = sse({"type": "ping"})
@@ -387,11 +387,11 @@ def _json(body: object) -> Answer:
     return Answer(msgspec.json.encode(body), headers=JSON)
 
 
-def _empty(wire: WireName) -> Callable[[Reply], Answer]:
+def _empty_answer(wire: WireName) -> Callable[[Reply], Answer]:
     return lambda reply: answer(wire, Reply(usage=reply.usage))
 
 
-def _line_break(arguments: str) -> str:
+def _with_line_break(arguments: str) -> str:
     """A raw line break within the first string that has room for one."""
     return arguments.replace('":"', '":"\n', 1).replace('": "', '": "\n', 1)
 
@@ -400,7 +400,7 @@ def _object(arguments: str) -> object:
     return msgspec.json.decode(arguments)
 
 
-def _comma(arguments: str) -> str:
+def _without_comma(arguments: str) -> str:
     return f"{arguments.rstrip().removesuffix('}')},}}"
 
 
@@ -419,11 +419,11 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("an unknown reason for the end", _CHAT_WIRE, "accepted", _chat(_replace_reason("eos"))),
     Deviation("the last usage is the end", _CHAT_WIRE, "accepted", _chat(_replace_reason(None), end=b"")),
     Deviation("no [DONE]", _CHAT_WIRE, "accepted", _chat(list, end=b"")),
-    Deviation("cut behind the reason for the end", _CHAT_WIRE, "accepted", _cut_behind(_CHAT_WIRE, b'finish_reason":"')),
-    Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_behind("anthropic", b'stop_reason":"')),
-    Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_behind("gemini", b'finishReason":"')),
+    Deviation("cut behind the reason for the end", _CHAT_WIRE, "accepted", _cut_after(_CHAT_WIRE, b'finish_reason":"')),
+    Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_after("anthropic", b'stop_reason":"')),
+    Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_after("gemini", b'finishReason":"')),
     Deviation("no message_stop", "anthropic", "accepted", _drop_events("anthropic", "message_stop")),
-    Deviation("nothing but pings behind the end", "anthropic", "accepted", _pings_for_ever),
+    Deviation("nothing but pings behind the end", "anthropic", "accepted", _ping_forever),
     Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _drop_events("openai-responses", "response.completed", end=DONE)),
     Deviation("arguments in their last event only", "openai-responses", "accepted", _drop_events("openai-responses", "response.function_call_arguments.delta")),
     Deviation("a JSON body", _CHAT_WIRE, "accepted", _chat_body),
@@ -431,53 +431,53 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("a JSON body", "openai-responses", "accepted", _responses_body),
     Deviation("a JSON body", "gemini", "accepted", _gemini_body),
     Deviation("lines of JSON", _CHAT_WIRE, "accepted", _chat_lines),
-    Deviation("events of null", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
+    Deviation("events of null", _CHAT_WIRE, "accepted", _put_in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
     Deviation("choices are null", _CHAT_WIRE, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
     Deviation("deltas are null", _CHAT_WIRE, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
     Deviation("counts are null", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
-    Deviation("the older kind of call", _CHAT_WIRE, "accepted", _older_call, calls=True),
+    Deviation("the older kind of call", _CHAT_WIRE, "accepted", _send_old_call_field, calls=True),
     Deviation("arguments are an object", _CHAT_WIRE, "accepted", _arguments(_object), calls=True),
     Deviation("arguments are encoded twice", _CHAT_WIRE, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
-    Deviation("a line break in a string", _CHAT_WIRE, "accepted", _arguments(_line_break), calls=True),
-    Deviation("a trailing comma", _CHAT_WIRE, "accepted", _arguments(_comma), calls=True),
+    Deviation("a line break in a string", _CHAT_WIRE, "accepted", _arguments(_with_line_break), calls=True),
+    Deviation("a trailing comma", _CHAT_WIRE, "accepted", _arguments(_without_comma), calls=True),
     Deviation("thinking between tags", _CHAT_WIRE, "accepted", _thinking_between("<think>", "</think>")),
     Deviation("thinking between other tags", _CHAT_WIRE, "accepted", _thinking_between("[THINK]", "[/THINK]")),
     Deviation("a closing tag that nothing opened", _CHAT_WIRE, "accepted", lambda r: answer(_CHAT_WIRE, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
     Deviation("stop behind a call", _CHAT_WIRE, "accepted", _chat(_replace_reason("stop")), calls=True),
-    Deviation("the whole message behind its pieces", _CHAT_WIRE, "accepted", _chat(_whole_message_last)),
-    Deviation("the message beside each piece", _CHAT_WIRE, "accepted", _chat(_message_beside)),
-    Deviation("the name of a tool behind its call", _CHAT_WIRE, "accepted", _name_last, calls=True),
+    Deviation("the whole message behind its pieces", _CHAT_WIRE, "accepted", _chat(_repeat_whole_message)),
+    Deviation("the message beside each piece", _CHAT_WIRE, "accepted", _chat(_send_message_so_far)),
+    Deviation("the name of a tool behind its call", _CHAT_WIRE, "accepted", _send_name_last, calls=True),
     Deviation("another id for each piece of a call", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
     Deviation("an index that is text", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
     Deviation("a mark behind the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event("{}<|channel|>commentary")), calls=True),
     Deviation("blanks around the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event(" {}\n")), calls=True),
     Deviation("an empty object before the arguments", _CHAT_WIRE, "accepted", _arguments(lambda a: "{}" + a), calls=True),
     Deviation("arguments twice", _CHAT_WIRE, "accepted", _arguments(lambda a: a + a), calls=True),
-    Deviation("content in parts", _CHAT_WIRE, "accepted", _chat(_content_in_parts)),
+    Deviation("content in parts", _CHAT_WIRE, "accepted", _chat(_send_content_in_parts)),
     Deviation("usage with each chunk", _CHAT_WIRE, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
     Deviation("counts are text", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
-    Deviation("no lines between events", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
+    Deviation("no lines between events", _CHAT_WIRE, "accepted", _put_in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
     Deviation("a blank behind [DONE]", _CHAT_WIRE, "accepted", _chat(_replace_reason(None), end=b"data: [DONE] \n\n")),
-    Deviation("half a character", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, _half_a_character)),
+    Deviation("half a character", _CHAT_WIRE, "accepted", _put_in_frame(_CHAT_WIRE, _cut_character)),
     Deviation("called a web page", _CHAT_WIRE, "accepted", _with_html_type),
     Deviation("no content_block_stop", "anthropic", "accepted", _drop_events("anthropic", "content_block_stop")),
-    Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
-    Deviation("calls that end early", "anthropic", "accepted", _early_stops, calls=True),
+    Deviation("blocks that end late", "anthropic", "accepted", _delay_stops),
+    Deviation("calls that end early", "anthropic", "accepted", _stop_early, calls=True),
     Deviation("nulls in blocks", "anthropic", "accepted", _with_nulls),
     Deviation("[DONE] behind the end", "anthropic", "accepted", _drop_events("anthropic", end=DONE)),
-    Deviation("words and a call in one part", "gemini", "accepted", _one_part),
+    Deviation("words and a call in one part", "gemini", "accepted", _merge_parts),
     Deviation("response.done", "openai-responses", "accepted", _response_done),
-    Deviation("a reason for the end without done", "ollama", "accepted", _no_done),
+    Deviation("a reason for the end without done", "ollama", "accepted", _without_done),
     Deviation("items that do not begin", "openai-responses", "accepted", _drop_events("openai-responses", "response.output_item.added")),
-    *(Deviation("events without data", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _ALL_WIRES),
-    *(Deviation("line ends of Windows", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _ALL_WIRES),
-    *(Deviation("no space behind the colon", w, "accepted", _in_frame(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _ALL_WIRES),
-    *(Deviation("control events", w, "accepted", _in_frame(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _ALL_WIRES),
-    *(Deviation("single bytes", w, "accepted", _in_frame(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _ALL_WIRES),
-    *(Deviation("an empty answer", w, "asked again", _empty(w)) for w in (*_ALL_WIRES, "ollama")),
+    *(Deviation("events without data", w, "accepted", _put_in_frame(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _ALL_WIRES),
+    *(Deviation("line ends of Windows", w, "accepted", _put_in_frame(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _ALL_WIRES),
+    *(Deviation("no space behind the colon", w, "accepted", _put_in_frame(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _ALL_WIRES),
+    *(Deviation("control events", w, "accepted", _put_in_frame(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _ALL_WIRES),
+    *(Deviation("single bytes", w, "accepted", _put_in_frame(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _ALL_WIRES),
+    *(Deviation("an empty answer", w, "asked again", _empty_answer(w)) for w in (*_ALL_WIRES, "ollama")),
     *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_ALL_WIRES, "ollama")),
-    *(Deviation("overloaded in the middle", w, "asked again", _break_by(w, event)) for w, event in _OVERLOAD_BODIES.items()),
-    *(Deviation("an event that cannot be read", w, "asked again", _break_by(w, b"data: Internal Server Error")) for w in _ALL_WIRES),
+    *(Deviation("overloaded in the middle", w, "asked again", _break_with(w, event)) for w, event in _OVERLOAD_BODIES.items()),
+    *(Deviation("an event that cannot be read", w, "asked again", _break_with(w, b"data: Internal Server Error")) for w in _ALL_WIRES),
     Deviation("an error outside of error", _CHAT_WIRE, "asked again", _bare_error),
     Deviation("its source has failed", _CHAT_WIRE, "asked again", _chat(_replace_reason("error"))),
     Deviation("stopped by the server", _CHAT_WIRE, "asked again", _chat(_replace_reason("abort"))),

@@ -74,7 +74,7 @@ def model_hub(repositories: Repositories) -> Generator[ModelHub]:
         def do_GET(self) -> None:
             _send(hub, self)
 
-    with _serving(Store) as hub.store, _serving(Hub) as hub.url:
+    with _serve(Store) as hub.store, _serve(Hub) as hub.url:
         yield hub
 
 
@@ -162,7 +162,7 @@ def _respond(
 
 
 @contextmanager
-def _serving(kind: type[BaseHTTPRequestHandler]) -> Generator[str]:
+def _serve(kind: type[BaseHTTPRequestHandler]) -> Generator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,7 +1,7 @@
 """What every provider must do, as tests that plug-in authors can run.
 
 class TestMine(ProviderContract):
-    def saying(self, *replies):  # a context: a provider that gives these answers
+    def scripted_provider(self, *replies):  # a context: a provider that gives these answers
         return my_server_and_client(replies)
 """
 
@@ -36,7 +36,7 @@ CALLS = (("read_file", '{"path":"sky.txt"}'), ("grep", '{"pattern":"☂ \\"x\\""
 
 
 class ProviderContract:
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         """A provider that answers the n-th request with the n-th reply."""
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class ProviderContract:
 
     def _with(self, use: Callable[[Provider], Awaitable[T]], *replies: Reply) -> T:
         async def inside() -> T:
-            async with self.saying(*replies) as provider:
+            async with self.scripted_provider(*replies) as provider:
                 return await use(provider)
 
         return anyio.run(inside)

@@ -109,7 +109,7 @@ async def wire_server(
     A function answers every request from its position on. Without a further answer there is a
     500 that says so.
     """
-    server = WireServer(_in_turn(answers))
+    server = WireServer(_answer_in_turn(answers))
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(SocketAttribute.local_port)
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
@@ -128,7 +128,7 @@ async def wire_server(
         raise failed
 
 
-def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
+def _answer_in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     waiting = iter(answers)
     always: list[Answering] = []
 

@@ -132,7 +132,7 @@ def _decimal(number: Number) -> Decimal:
     return _DECIMAL_CONTEXT.divide(Decimal(number.numerator), Decimal(number.denominator))
 
 
-def _exact_or_decimal(
+def _compute_exactly(
     exact: Callable[[Fraction, Fraction], Fraction | int],
     approximate: Callable[[Decimal, Decimal], Decimal],
 ) -> Callable[[Number, Number], Number]:
@@ -251,12 +251,12 @@ def _float_function(
 
 _OPERATOR_FUNCTIONS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = (
     MappingProxyType({
-        ast.Add: _exact_or_decimal(lambda a, b: a + b, _DECIMAL_CONTEXT.add),
-        ast.Sub: _exact_or_decimal(lambda a, b: a - b, _DECIMAL_CONTEXT.subtract),
-        ast.Mult: _exact_or_decimal(lambda a, b: a * b, _DECIMAL_CONTEXT.multiply),
-        ast.Div: _exact_or_decimal(lambda a, b: a / b, _DECIMAL_CONTEXT.divide),
-        ast.FloorDiv: _exact_or_decimal(lambda a, b: a // b, _floor_divide),
-        ast.Mod: _exact_or_decimal(lambda a, b: a % b, _remainder),
+        ast.Add: _compute_exactly(lambda a, b: a + b, _DECIMAL_CONTEXT.add),
+        ast.Sub: _compute_exactly(lambda a, b: a - b, _DECIMAL_CONTEXT.subtract),
+        ast.Mult: _compute_exactly(lambda a, b: a * b, _DECIMAL_CONTEXT.multiply),
+        ast.Div: _compute_exactly(lambda a, b: a / b, _DECIMAL_CONTEXT.divide),
+        ast.FloorDiv: _compute_exactly(lambda a, b: a // b, _floor_divide),
+        ast.Mod: _compute_exactly(lambda a, b: a % b, _remainder),
         ast.Pow: _power,
     })
 )  # fmt: skip

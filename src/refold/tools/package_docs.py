@@ -17,7 +17,7 @@ from refold.tools.contract import Reply
 from refold.tools.package_symbols import PackageDocs, words_of
 from refold.values.display import Note
 from refold.values.printable_names import shorten
-from refold.values.text import from_outside
+from refold.values.text import mark_as_outside
 
 NAME_PATTERN = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 _MAX_WHOLE_SYMBOLS = 3  # shown with their whole documentation
@@ -72,7 +72,7 @@ def lookup(files: Files, package: str, query: str) -> Reply:
             (Note(f"{name} is not installed"),),
         )
     text = "\n\n".join(
-        from_outside(_docs_text(package_docs, query), package_docs.where)
+        mark_as_outside(_docs_text(package_docs, query), package_docs.where)
         for package_docs in packages
     )
     web_text = (

@@ -17,7 +17,7 @@ from refold.tools.text_files import decode_text
 from refold.values.display import Note
 from refold.values.image_files import image_type
 from refold.values.printable_names import shorten
-from refold.values.text import from_outside
+from refold.values.text import mark_as_outside
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Possessive: a page with nothing but comments must not cause backtracking.
@@ -79,7 +79,7 @@ def search_reply(query: str, result: SearchHits) -> Reply:
     if not result.hits:
         return Reply(f"{result.service} found nothing for {query!r}.", note)
     text = "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(result.hits, 1))
-    return Reply(from_outside(text, result.service), note)
+    return Reply(mark_as_outside(text, result.service), note)
 
 
 def _hit(hit: WebHit) -> str:
@@ -111,7 +111,7 @@ def page_reply(page: WebPage) -> Reply:
     if not page.whole:
         oddities = (f"only the first {len(page.content):,} bytes were read", *oddities)
     about = "".join(f"({oddity})\n" for oddity in oddities)
-    return Reply(about + from_outside(text, page.url), note, whole=page.whole)
+    return Reply(about + mark_as_outside(text, page.url), note, whole=page.whole)
 
 
 def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:

@@ -190,7 +190,7 @@ class _Workbook:
         for kind, name, given, value in self._events(sheet.part):
             match kind, name:
                 case "start", "row":
-                    number = _whole(given.get("r")) or number + 1
+                    number = _to_whole_number(given.get("r")) or number + 1
                     column, cells = 0, []
                 case "start", "c":
                     column = _column(given.get("r", "")) or column + 1
@@ -210,12 +210,12 @@ class _Workbook:
     def _cell(self, attributes: Attributes, text: str) -> str:
         match attributes.get("t", "n"):
             case "s":
-                index = _whole(text)
+                index = _to_whole_number(text)
                 return self._strings[index] if index < len(self._strings) else ""
             case "b":
                 return "TRUE" if text == "1" else "FALSE"
             case "n":
-                style = _whole(attributes.get("s"))
+                style = _to_whole_number(attributes.get("s"))
                 format_ = (
                     self._formats[style] if style < len(self._formats) else _PLAIN_FORMAT
                 )
@@ -243,9 +243,11 @@ class _Workbook:
             if name == "cellXfs":
                 inside = kind == "start"
             elif (kind, name) == ("start", "numFmt"):
-                codes[_whole(attributes.get("numFmtId"))] = attributes.get("formatCode", "")
+                codes[_to_whole_number(attributes.get("numFmtId"))] = attributes.get(
+                    "formatCode", ""
+                )
             elif (kind, name) == ("start", "xf") and inside:
-                yield cell_format(_whole(attributes.get("numFmtId")), codes)
+                yield cell_format(_to_whole_number(attributes.get("numFmtId")), codes)
 
     def _relations(self, part: str, folder: str) -> list[_Relation]:
         """The parts that this part of relations names."""
@@ -300,7 +302,7 @@ def _refuse_document_type(*_: object) -> None:
     raise _Unreadable("a part has a document type, which no workbook needs")
 
 
-def _whole(text: str | None) -> int:
+def _to_whole_number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 

@@ -61,12 +61,12 @@ from refold.tui.model import Model
 from refold.tui.offers import Completer, palette
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.shell_display import ShellDisplay
-from refold.tui.shell_rows import shell_room
+from refold.tui.shell_rows import shell_output_width
 from refold.tui.transcript import Memo, Transcript
 from refold.tui.update import update
 from refold.tui.view import divide_screen
 from refold.views.call_summary import full_label
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, line
 
 _TICK_SECONDS = 0.1  # between two steps of the spinner
@@ -93,7 +93,7 @@ def check_terminal(environ: Mapping[str, str]) -> None:
     known = None if is_dumb(environ) else read_terminfo(term)
     if is_dumb(environ) or (known is not None and not known.full):
         raise BadInput(
-            f"the terminal {on_one_line(term) or '(TERM is not set)'} cannot place and hide its "
+            f"the terminal {escape_to_one_line(term) or '(TERM is not set)'} cannot place and hide its "
             "cursor, as the full screen does: use refold --display plain"
         )
 
@@ -101,7 +101,7 @@ def check_terminal(environ: Mapping[str, str]) -> None:
 def _greet(session: Session, printer: Printer) -> None:
     printer.print_line(heading(session))
     for notice in session.notices():
-        printer.print_text(on_one_line(notice), "warn")
+        printer.print_text(escape_to_one_line(notice), "warn")
     if is_cut_off(session):
         printer.print_lines(cut_off_turn(session, printer.room))
 
@@ -331,7 +331,7 @@ class App:
 
     def display_for(self, command: str) -> ShellDisplay:
         self._shell = ShellDisplay(
-            command, self.post, lambda: shell_room(divide_screen(self.model).room),
+            command, self.post, lambda: shell_output_width(divide_screen(self.model).room),
             self._foreground.lend_terminal,
         )  # fmt: skip
         return self._shell
@@ -344,12 +344,14 @@ class App:
         name = (command_in(typed) or ("",))[0]
         works = self.session.view.turn.seq and not is_cut_off(self.session)
         if works and not self._terminal.commands.is_immediate(typed):
-            self._printer.print_text(f"after this turn: {on_one_line(typed)}", "dim")
+            self._printer.print_text(f"after this turn: {escape_to_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
         if name != "shell":  # its command is in the transcript, as a message
             self.post(
-                m.RowsPrinted((line(f"› {on_one_line(typed)}", "person"),), begins=True)
+                m.RowsPrinted(
+                    (line(f"› {escape_to_one_line(typed)}", "person"),), begins=True
+                )
             )
             await self._terminal.commands.run(typed)
         else:
@@ -360,7 +362,7 @@ class App:
     async def _run_shell(self, typed: str) -> None:
         """Run a `!command`, one after the other."""
         if self._shells.locked():
-            text = f"after the running command: {on_one_line(typed)}"
+            text = f"after the running command: {escape_to_one_line(typed)}"
             self._printer.print_text(text, "dim")
         async with self._shells:
             await self._terminal.commands.run(typed)

@@ -46,7 +46,7 @@ from refold.tui.messages import (
 )
 from refold.values.live import ChildMoved
 from refold.views.background_list import last_line
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.notices import notification
 from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
@@ -294,13 +294,15 @@ class SessionFollower:
     async def _load_transcript(self, address: str) -> TranscriptLoaded:
         node = await self._session.reports.node(address)
         frames = tuple(Frame(entry.seq, 0, entry) for entry in node.entries)
-        title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
+        title = f"{escape_to_one_line(node.name)} ({escape_to_one_line(node.view.session.agent)})"
         return TranscriptLoaded(address, title, frames)
 
     async def _load_output(self, command: BackgroundCommand) -> OutputLoaded:
         name = command.name
         text = await self._session.reports.background_output(name)
-        return OutputLoaded(name, f"{name}: {on_one_line(command.started.command)}", text)
+        return OutputLoaded(
+            name, f"{name}: {escape_to_one_line(command.started.command)}", text
+        )
 
     async def _load_panel(self) -> None:
         """Read the content of the open panel that comes from no event, while it is open."""

@@ -16,7 +16,7 @@ from refold.commands.table import commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
 from refold.tui.messages import Message, Offered
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import CompletionItem, Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
@@ -75,7 +75,7 @@ def _command_items(session: Session) -> Iterator[PickerItem]:
             f"/{command.name}{' ' if needs else ''}", f"/{command.name}", command.about
         )
     for offered in session.shortcuts.infos():
-        yield _item(f"{offered.name} ", offered.name, on_one_line(offered.about))
+        yield _item(f"{offered.name} ", offered.name, escape_to_one_line(offered.about))
 
 
 def _agent_items(session: Session) -> Iterator[PickerItem]:
@@ -99,7 +99,7 @@ def _session_items(session: Session) -> Iterator[PickerItem]:
 
 
 def _item(id_: str, name: str, about: str) -> PickerItem:
-    name, about = on_one_line(name), on_one_line(about)
+    name, about = escape_to_one_line(name), escape_to_one_line(about)
 
     def row(width: int) -> Line:
         shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, width)

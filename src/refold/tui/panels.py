@@ -15,7 +15,7 @@ from refold.values.path_names import relative_name
 from refold.views.background_list import command_rows
 from refold.views.children_list import child_rows
 from refold.views.context import context_lines, context_usage
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, spent_row
 from refold.views.styled import Line, Style, line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
@@ -97,7 +97,7 @@ def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     if board is None or board.problem:
         text = "The board is being read." if board is None else board.problem
         style: Style = "bad" if board else "dim"
-        yield PanelEntry("", tuple(wrap_words(on_one_line(text), width, style)))
+        yield PanelEntry("", tuple(wrap_words(escape_to_one_line(text), width, style)))
         return
     if not board.tasks:
         return
@@ -127,8 +127,8 @@ def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
         rows = [truncate(row, width) for row in child_rows(child, moved, width)]
         for each in family.asks:
             if f"{each.child}/".startswith(f"{child.name}/"):
-                text = f"  asks: {on_one_line(model.transcript.label(each.call))}"
-                rows.append(line(cut(on_one_line(text), width), "warn"))
+                text = f"  asks: {escape_to_one_line(model.transcript.label(each.call))}"
+                rows.append(line(cut(escape_to_one_line(text), width), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 
 
@@ -138,7 +138,8 @@ def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
         plus = sum(diff.counts[0] for diff in diffs)
         minus = sum(diff.counts[1] for diff in diffs)
         name = cut(
-            on_one_line(relative_name(path, model.transcript.directory)), max(width - 14, 4)
+            escape_to_one_line(relative_name(path, model.transcript.directory)),
+            max(width - 14, 4),
         )
         head: Line = (
             ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
@@ -164,7 +165,7 @@ def _cost_entries(model: Model, width: int) -> Iterator[PanelEntry]:
         if spent.answers:
             yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", width)))
     for name, spent in account.by_model:
-        text = f"{on_one_line(name)}: {count_with_noun(spent.answers, 'response')}"
+        text = f"{escape_to_one_line(name)}: {count_with_noun(spent.answers, 'response')}"
         yield PanelEntry("", tuple(wrap_words(text, width, "dim")))
 
 

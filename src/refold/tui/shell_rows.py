@@ -23,13 +23,13 @@ class RunningShell(Struct, frozen=True):
     printed: str = ""
 
 
-def shell_room(width: int) -> int:
+def shell_output_width(width: int) -> int:
     """Return how many cells a row of a command's output has."""
     return max(width - INDENT_CELLS, 8)
 
 
 def running_shell_rows(item: RunningShell, width: int) -> list[Line]:
-    rows = text_lines(item.printed, shell_room(width), "dim")[-_MAX_TAIL_ROWS:]
+    rows = text_lines(item.printed, shell_output_width(width), "dim")[-_MAX_TAIL_ROWS:]
     return _shell_rows(item.command, [*rows, line(_RUNNING_HINT, "dim")], width)
 
 
@@ -38,7 +38,9 @@ def shell_message_rows(
 ) -> list[Line]:
     """A command that the person ran, and what it printed."""
     printed, ending = read_shell_message(_command_text(item), item.words)
-    rows = text_lines(printed, shell_room(width), "dim") or [line("no output", "dim")]
+    rows = text_lines(printed, shell_output_width(width), "dim") or [
+        line("no output", "dim")
+    ]
     if not whole:
         rows = fold_lines(rows, _MAX_ROWS, hint)
     if ending not in ("", "exit code 0"):

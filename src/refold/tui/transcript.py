@@ -35,7 +35,7 @@ from refold.values.growing import Log
 from refold.values.messages import Image, ToolCall
 from refold.views import call_summary
 from refold.views.children_list import report_lines, report_rows, reported_calls
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
@@ -110,7 +110,7 @@ class Memo:
         self.rows: dict[int, tuple[bool, list[Line]]] = {}
         self.stream: StreamRows | None = None
 
-    def for_room(self, width: int) -> "Memo":
+    def for_width(self, width: int) -> "Memo":
         if width != self.room:
             self.room, self.stream = width, None
             self.rows.clear()
@@ -161,7 +161,7 @@ class Transcript(Struct, frozen=True):
         )
 
     def _item_rows(self, index: int, width: int) -> list[Line]:
-        memo, whole = self.memo.for_room(width), self.is_whole(index)
+        memo, whole = self.memo.for_width(width), self.is_whole(index)
         if index >= len(self.items):
             return self._open_rows(self.item(index), width, whole=whole)
         cached = memo.rows.get(index)
@@ -195,7 +195,7 @@ class Transcript(Struct, frozen=True):
             case "thought":
                 return thinking_rows(str(item.text), width, whole=whole)
             case _:
-                return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
+                return [(("dim", f"○ {escape_to_one_line(str(item.text))} …"),)]
 
     def _has_gap_above(self, index: int, width: int, rows: int) -> bool:
         """Return True if a gap is above the item: short calls and notices have none."""
@@ -222,7 +222,7 @@ def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) ->
             return markdown_rows(text, width, links=transcript.links)
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
-            mark = line(on_one_line(item.mark), "warn")
+            mark = line(escape_to_one_line(item.mark), "warn")
             return [part for row in (*rows, mark) for part in wrap_rows(row, width)]
         case ThinkingBlock(text=text):
             return thinking_rows(text, width, whole=whole)
@@ -396,7 +396,7 @@ def _image_rows(
 ) -> Iterator[Line]:
     """Yield a card for each image, with name and kind, and the rows to draw it on."""
     for image in images:
-        name, kind = on_one_line(image.name), on_one_line(image.media_type)
+        name, kind = escape_to_one_line(image.name), escape_to_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
         yield truncate((("accent", "  ▣ "), ("dim", text)), width)
         if (size := transcript.sizes.get(image.blob)) is None or width < 2 * INDENT_CELLS:
@@ -432,7 +432,9 @@ def _result_rows(
 ) -> list[Line]:
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
-        return [line(cut(on_one_line(row), width), "dim") for row in tail[-_TAIL_ROWS:]]
+        return [
+            line(cut(escape_to_one_line(row), width), "dim") for row in tail[-_TAIL_ROWS:]
+        ]
     if isinstance(item.control, PlanReady):
         return (
             markdown_rows(item.control.plan, width, links=transcript.links) if whole else []

@@ -26,7 +26,7 @@ from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, empty_note, is_empty, p
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
@@ -209,7 +209,7 @@ def _activity_rows(model: Model) -> list[Line]:
     spent = max(model.now - (status.since or view.turn.started_at), 0.0)
     turned = _WHEEL_SIGNS[int(model.now * 10) % len(_WHEEL_SIGNS)]
     if status.reason and status.doing == "waiting":
-        left, reason = max(status.seconds - spent, 0.0), on_one_line(status.reason)
+        left, reason = max(status.seconds - spent, 0.0), escape_to_one_line(status.reason)
         if status.attempt:  # first, since the reason may be wider than the screen
             reason = f"{attempt_text(status, left)} · {reason}"
         elif status.seconds:
@@ -241,7 +241,7 @@ def _queue_rows(model: Model) -> list[Line]:
     for block in waiting[:_MAX_CHIPS]:
         row: Line = (
             ("accent", f"  ▸ {'after this turn' if block.later else 'not read yet'}: "),
-            ("dim", on_one_line(block.user_text)),
+            ("dim", escape_to_one_line(block.user_text)),
         )
         rows.append(truncate(row, model.width))
     if (more := len(waiting) - _MAX_CHIPS) > 0:
@@ -299,16 +299,18 @@ def _completion_rows(composer: Composer, width: int) -> list[Line]:
     first = max(0, min(chosen - _MAX_OFFERS // 2, many - _MAX_OFFERS))
     shown = composer.offers[first : first + _MAX_OFFERS]
     wide = min(
-        max(cells(on_one_line(offer.shown or offer.text)) for offer in shown), width // 2
+        max(cells(escape_to_one_line(offer.shown or offer.text)) for offer in shown),
+        width // 2,
     )
     rows = list[Line]()
     for n, offer in enumerate(shown, first):
-        name = cut(on_one_line(offer.shown or offer.text), wide)
+        name = cut(escape_to_one_line(offer.shown or offer.text), wide)
         pad = " " * (wide - cells(name))
         style: Style = "selected" if n == chosen else "accent"
         rows.append(
             truncate(
-                ((style, f" {name}{pad} "), ("dim", f" {on_one_line(offer.about)}")), width
+                ((style, f" {name}{pad} "), ("dim", f" {escape_to_one_line(offer.about)}")),
+                width,
             )
         )
     if many > _MAX_OFFERS:
@@ -333,7 +335,8 @@ def _rule_row(model: Model) -> Line:
     named: Line = ()
     if model.watching:
         title = cut(
-            on_one_line(model.watching.title), max(model.width - cells(_KEY_HINT) - 8, 8)
+            escape_to_one_line(model.watching.title),
+            max(model.width - cells(_KEY_HINT) - 8, 8),
         )
         named = (("accent", f" {title} "), ("dim", f"{_KEY_HINT} "))
     elif mode != "default":
@@ -362,13 +365,13 @@ def _status_row(model: Model) -> Line:
         return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
     if model.hint and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {model.hint}", model.width)),)
-    name = on_one_line(facts.model)
+    name = escape_to_one_line(facts.model)
     short = name.rpartition("/")[2]
     compact = model.width < COMPACT_COLUMNS
     left = [short if compact else name]
     if not compact:
         left += [facts.effort, facts.agent if facts.agent != "main" else ""]
-        left += [on_one_line(facts.branch)]
+        left += [escape_to_one_line(facts.branch)]
     share = window_share(
         session_view.account.last_usage, session_view.conversation.system_prompt.window
     )

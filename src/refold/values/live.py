@@ -106,7 +106,7 @@ def stream_key(live: Live) -> Hashable:
             return None
 
 
-def from_child(name: str, live: Live) -> Live:
+def as_child_news(name: str, live: Live) -> Live:
     """The same delta as the parent of the subagent `name` publishes it."""
     match live:
         case SubagentDelta(node, news):

@@ -29,7 +29,7 @@ TrustedText: TypeAlias = Callable[[str, str], str | None]
 NEW_TEXT_REASON = "it is new since you trusted this folder: `refold trust add` shows it"
 
 
-def as_it_is(real: str, text: str) -> str:
+def trust_unchanged(real: str, text: str) -> str:
     """A `TrustedText` that trusts every file as it is."""
     return text
 
@@ -61,7 +61,7 @@ def clean_struct(value: T) -> T:
     return result
 
 
-def from_outside(text: str, source: str) -> str:
+def mark_as_outside(text: str, source: str) -> str:
     """`text` between two marks that say to a model that its author is not the user.
 
     The marks hold a random word, so the text cannot hold the second one.
@@ -96,7 +96,7 @@ def escape_marks(text: str) -> str:
 def escape_own(text: str) -> str:
     """`text` of a local tool, in which nothing could be a mark of refold's own.
 
-    Control characters stay, and so does a whole block of `from_outside`. `restore_invisible` undoes it.
+    Control characters stay, and so does a whole block of `mark_as_outside`. `restore_invisible` undoes it.
     """
     if not _OWN_PATTERN.search(text):
         return text
@@ -127,7 +127,7 @@ def between_tags(text: str, *names: str) -> str:
 
 
 def holds_outside(text: str) -> bool:
-    """Whether it contains text that `from_outside` has marked."""
+    """Whether it contains text that `mark_as_outside` has marked."""
     return "[outside " in text and bool(re.search(r"\[outside [0-9a-f]{8}: from ", text))
 
 

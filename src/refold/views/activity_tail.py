@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.notices import holder_ended_text
 from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, Style
@@ -47,7 +47,7 @@ class ActivityTail:
         for style, text in (
             *self._conversation_texts(entry), *self._call_texts(entry), *self._side_activity_texts(entry),
         ):  # fmt: skip
-            words = cut(on_one_line(text), max(width - cells(head), 20))
+            words = cut(escape_to_one_line(text), max(width - cells(head), 20))
             yield (("dim", head), (style, words))
 
     def _conversation_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:

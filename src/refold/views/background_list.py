@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 
 from refold.journal.state.background import BackgroundCommand, end_text
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration
 from refold.views.styled import Line, Style, line
 
@@ -24,10 +24,10 @@ def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[L
         state, style, until = "of another session", "dim", 0.0
     time = f" · {duration(until - command.at)}" if until > command.at > 0 else ""
     head: Line = (
-        ("strong", f"{on_one_line(command.name)} "), (style, on_one_line(state)), ("dim", time),
+        ("strong", f"{escape_to_one_line(command.name)} "), (style, escape_to_one_line(state)), ("dim", time),
     )  # fmt: skip
-    rows = [head, line(f"  {on_one_line(command.started.command)}")]
-    return [*rows, line(f"  {on_one_line(last)}", "dim")] if last else rows
+    rows = [head, line(f"  {escape_to_one_line(command.started.command)}")]
+    return [*rows, line(f"  {escape_to_one_line(last)}", "dim")] if last else rows
 
 
 def last_line(text: str) -> str:

@@ -14,7 +14,7 @@ from refold.tools.contract import Tool
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
 from refold.values.path_names import relative_name
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_in_columns, diff_lines, diff_rows, numbered_diff
@@ -58,14 +58,16 @@ def label(call: ToolCall, tool: Tool | None) -> str:
         if tool is not None:
             values = tool.parse(call.arguments)
             if isinstance(values.get(tool.subject), tuple | list) and not tool.paths:
-                return on_one_line(call.name)  # a list is shown elsewhere
-            return on_one_line(tool.label(values))
+                return escape_to_one_line(call.name)  # a list is shown elsewhere
+            return escape_to_one_line(tool.label(values))
     except ToolFailed:
         pass
     values = list(arguments(call).values())
     if tool is None and len(values) == 1 and isinstance(values[0], str):
-        return on_one_line(f"{call.name} {values[0]}")
-    return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
+        return escape_to_one_line(f"{call.name} {values[0]}")
+    return escape_to_one_line(
+        f"{call.name} {bytes(call.arguments).decode(errors='replace')}"
+    )
 
 
 def full_label(call: ToolCall, tool: Tool | None) -> str:
@@ -76,7 +78,9 @@ def full_label(call: ToolCall, tool: Tool | None) -> str:
     except ToolFailed:
         return short
     lines = visible(subject.strip("\n")).split("\n")
-    if len(lines) == 1 or short != on_one_line(f"{call.name} {' '.join(subject.split())}"):
+    if len(lines) == 1 or short != escape_to_one_line(
+        f"{call.name} {' '.join(subject.split())}"
+    ):
         return short
     return "\n".join((f"{call.name} {lines[0]}", *lines[1:]))
 
@@ -122,7 +126,7 @@ def result_lines(
     """
     if end.outcome == "refused" and denied:
         by = " by" if is_hook_refusal(denied) else ":"
-        return wrap_words(f"refused{by} {on_one_line(denied)}", width, "warn")
+        return wrap_words(f"refused{by} {escape_to_one_line(denied)}", width, "warn")
     if end.outcome in _OUTCOME_PREFIXES:
         style, word = _OUTCOME_PREFIXES[end.outcome]
         rows = sentence_lines(word + end.text, width, style)
@@ -151,7 +155,7 @@ def whole_rows(end: Ended, text: str, width: int, directory: str = "") -> list[L
 def _part_rows(part: Shown, width: int, directory: str, fold: ResultFold) -> list[Line]:
     match part:
         case Note(text):
-            return [line(cut(on_one_line(text), width), "dim")]
+            return [line(cut(escape_to_one_line(text), width), "dim")]
         case Output():
             return list(_output(part, width, fold))
         case Diff():
@@ -170,7 +174,11 @@ def _output(output: Output, width: int, fold: ResultFold) -> Iterator[Line]:
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:
-        why = f": {on_one_line(output.ended)}" if output.ended else " before it was done"
+        why = (
+            f": {escape_to_one_line(output.ended)}"
+            if output.ended
+            else " before it was done"
+        )
         yield line(f"ended by refold{why}", "warn")
     elif output.code:
         yield line(f"exit code {output.code}", "bad")
@@ -182,7 +190,7 @@ def diff_report(diffs: Sequence[Diff], width: int, directory: str) -> Iterator[L
         yield _head(diff, width, directory)
     for diff in diffs:
         yield ()
-        yield (("strong", on_one_line(relative_name(diff.path, directory))),)
+        yield (("strong", escape_to_one_line(relative_name(diff.path, directory))),)
         if not diff.text:
             yield line("  no text, or only its mode has changed", "dim")
         yield from numbered_diff(diff_rows(diff.text), diff.path, width)
@@ -190,7 +198,7 @@ def diff_report(diffs: Sequence[Diff], width: int, directory: str) -> Iterator[L
 
 def _head(diff: Diff, width: int, directory: str) -> Line:
     plus, minus = diff.counts
-    name = cut(on_one_line(relative_name(diff.path, directory)), max(width - 20, 8))
+    name = cut(escape_to_one_line(relative_name(diff.path, directory)), max(width - 20, 8))
     return (
         ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
         ("gone", f"-{minus}"),

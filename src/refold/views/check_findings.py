@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import plain_text
 from refold.views.wrap import wrap_words
 
@@ -29,7 +29,7 @@ def finding_lines(findings: Iterable[Finding], width: int = 0) -> Iterator[str]:
     for finding in findings:
         start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
         for text in (finding.said, finding.do) if finding.do else (finding.said,):
-            for row in _rows(on_one_line(text), width - len(start) if width else 0):
+            for row in _rows(escape_to_one_line(text), width - len(start) if width else 0):
                 yield f"{start}{row}".rstrip()
                 start = " " * len(start)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.state.children import Child, Children
 from refold.values.live import ChildMoved
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.styled import Line, Style, line, plain_text
 from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
@@ -42,7 +42,7 @@ def child_end_line(
     if child is None or child.born.key:
         return None, ""
     outcome = "has failed" if event.status == "failed" else f"is {event.status}"
-    why = f": {on_one_line(event.reason)}" if event.reason else ""
+    why = f": {escape_to_one_line(event.reason)}" if event.reason else ""
     used = spent_row(event.spent) if event.spent.answers else ""
     took = duration(ended_at - child.at) if child.at and ended_at > child.at else ""
     parts = (f"{_child_name(child.born)} {outcome}{why}", _title(child.born), used, took)
@@ -104,11 +104,11 @@ def _live_row(
         f" {tokens(used)} tokens · {duration(seconds)}",
     )
     newest = deeper[-1] if deeper else own
-    doing = on_one_line(newest.label) if newest and newest.label else "begins"
+    doing = escape_to_one_line(newest.label) if newest and newest.label else "begins"
     if child.stopped:
         doing = "stopping"
     elif deeper:
-        doing = f"{on_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
+        doing = f"{escape_to_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
     left = width - cells(head) - cells(tail) - 1
     title_room = max(left * 2 // 5, left - cells(doing) - 2, 4)
     title = cut(_title(child.born), title_room)
@@ -141,7 +141,7 @@ def child_rows(child: Child, moved: Mapping[str, ChildMoved], width: int) -> Ite
     """One subagent, and those below it that run."""
     yield _row(child, moved.get(child.name), width)
     if child.stopped and child.runs:
-        yield line(f"    asked to end: {on_one_line(child.stopped)}", "warn")
+        yield line(f"    asked to end: {escape_to_one_line(child.stopped)}", "warn")
     for node, deeper in moved.items():
         if child.runs and node.startswith(f"{child.name}/"):
             yield _descendant_row(node, deeper, width)
@@ -160,7 +160,7 @@ def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
     plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
     teammate = _TEAMMATE_PATTERN.match(text)
     name = f"{teammate[1]} ({sender})" if teammate else sender
-    yield line(f"{on_one_line(name)} reports:", "strong")
+    yield line(f"{escape_to_one_line(name)} reports:", "strong")
     for row in fold_lines(text_lines(plain, width - 2)):
         yield (("plain", "  "), *row)
 
@@ -186,10 +186,10 @@ def running_summary(
     first, *others = running
     label = f"{len(running)} subagents" if others else _child_name(first.born)
     newest = list(moved.values())[-1] if moved else None
-    does = on_one_line(newest.label) if newest else "begins"
+    does = escape_to_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
         child = family.child(newest.node)
-        node = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)})"
+        node = f"{escape_to_one_line(newest.node)} ({escape_to_one_line(newest.agent)})"
         does = f"{_child_name(child.born) if child else node}: {does}"
     spent = f"{tokens(used)} tokens" if used else ""
     return " · ".join(part for part in (label, spent, money, does if doing else "") if part)
@@ -211,7 +211,7 @@ def _row(child: Child, moved: ChildMoved | None, width: int) -> Line:
     doing = f" · {moved.label}" if moved and moved.label and child.runs else ""
     text = f" · {_title(child.born)} · {spent}{doing}"
     left = width - len(head) - len(status) if width else len(text)
-    shown = cut(on_one_line(text), max(left, 8))
+    shown = cut(escape_to_one_line(text), max(left, 8))
     return (("strong", head), (style, status), ("dim", shown))
 
 
@@ -223,8 +223,8 @@ def _state(child: Child) -> str:
 
 
 def _descendant_row(node: str, moved: ChildMoved, width: int) -> Line:
-    title = on_one_line(moved.title) or on_one_line(moved.label)
-    text = f"    {on_one_line(node)} ({on_one_line(moved.agent)}) · {title} · {_usage_so_far(moved)}"
+    title = escape_to_one_line(moved.title) or escape_to_one_line(moved.label)
+    text = f"    {escape_to_one_line(node)} ({escape_to_one_line(moved.agent)}) · {title} · {_usage_so_far(moved)}"
     return line(cut(text, width) if width else text, "dim")
 
 
@@ -236,13 +236,13 @@ def _usage_so_far(moved: ChildMoved | None) -> str:
 
 
 def _child_name(born: ChildBorn) -> str:
-    name, agent = on_one_line(born.child), on_one_line(born.agent)
+    name, agent = escape_to_one_line(born.child), escape_to_one_line(born.agent)
     return f"{born.teammate} ({name}, {agent})" if born.teammate else f"{name} ({agent})"
 
 
 def _title(born: ChildBorn) -> str:
     words = born.title or " ".join(born.task.split())
-    return cut(on_one_line(words), _MAX_TITLE_CELLS)
+    return cut(escape_to_one_line(words), _MAX_TITLE_CELLS)
 
 
 def team_rows(family: Children, width: int) -> list[Line]:

@@ -24,7 +24,7 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import tokens
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells
@@ -116,7 +116,7 @@ def context_lines(usage: ContextUsage, *, symbols: bool = True) -> list[Line]:
     of = f"about {tokens(usage.used_tokens)} of {tokens(usage.window)} tokens{about}"
     rows: list[Line] = [
         (
-            ("strong", on_one_line(usage.model) or "no model"),
+            ("strong", escape_to_one_line(usage.model) or "no model"),
             ("plain", f" · {of} · {percent}"),
         ),
         _bar(usage, symbols=symbols),
@@ -217,7 +217,7 @@ def _rows(usage: ContextUsage) -> Iterator[Line]:
 def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
     if portion.name == "tools":
         return f"tools ({len(usage.tools)})"
-    return on_one_line(portion.name)
+    return escape_to_one_line(portion.name)
 
 
 def _bar(usage: ContextUsage, *, symbols: bool) -> Line:

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View, budget_of, budget_used
 from refold.journal.state.session_tree import Node, spent_below, walk
 from refold.values.usage import NO_LIMIT, Budget, Spent, Usage
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import dollars, duration, estimate_sign, spent_row, tokens
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
@@ -246,9 +246,9 @@ def spending_document(
 
 
 def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
-    wide = max(cells(on_one_line(name) or "?") for name in sums)
+    wide = max(cells(escape_to_one_line(name) or "?") for name in sums)
     for name, spent in sums.items():
-        shown = on_one_line(name) or "?"
+        shown = escape_to_one_line(name) or "?"
         yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
 
 

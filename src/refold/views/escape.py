@@ -84,7 +84,7 @@ def escape_hidden(text: str) -> str:
     )
 
 
-def on_one_line(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """As `escape_hidden`, with line feeds and tabs escaped, too: for names."""
     if text.isascii() and text.isprintable():
         return text

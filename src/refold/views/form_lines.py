@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from refold.values.display import Form, FormField, FormValue
 from refold.values.forms import field_hint, host_of, host_warning, shown_value
 from refold.values.printable_names import shorten
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, Piece, Style, line, plain_text
 from refold.views.wrap import cells, expand_tabs, wrap_words
 
@@ -17,7 +17,7 @@ _MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
 
 def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list[Line]:
     """The whole form, with the values that would be sent."""
-    server = on_one_line(form.server)
+    server = escape_to_one_line(form.server)
     verb = "asks you to open a page" if form.url else "asks"
     rows = list[Line]()
     rows.append((("warn", "? "), ("strong", f"The MCP server {server} {verb}")))
@@ -47,12 +47,12 @@ def field_lines(
     mark = "*" if field.required else ""
     head: Line = (
         ("accent", f"  {number:>2} "),
-        ("plain", f"{on_one_line(field.label)}{mark}: "),
+        ("plain", f"{escape_to_one_line(field.label)}{mark}: "),
     )
     shown = shown_value(field, value)
-    value_piece: Piece = ("person", on_one_line(shown)) if shown else ("dim", "-")
+    value_piece: Piece = ("person", escape_to_one_line(shown)) if shown else ("dim", "-")
     row: Line = (*head, value_piece)
-    hint = "; ".join(filter(None, (on_one_line(field.about), field_hint(field))))
+    hint = "; ".join(filter(None, (escape_to_one_line(field.about), field_hint(field))))
     hint = shorten(hint, _MAX_INLINE_CHARS)
     if cells(plain_text([row])) + cells(hint) + 4 <= width:
         yield (*row, ("dim", f"  ({hint})")) if hint else row
@@ -65,9 +65,9 @@ def field_lines(
 def choice_lines(field: FormField, width: int) -> Iterator[Line]:
     """One field in full before it is filled in, with its options numbered."""
     if len(field.about) > _MAX_INLINE_CHARS:
-        yield from _indent_rows(on_one_line(field.about), width, "dim")
+        yield from _indent_rows(escape_to_one_line(field.about), width, "dim")
     for number, option in enumerate(field.options, 1):
-        for row in wrap_words(on_one_line(option.label), width - 9, "plain"):
+        for row in wrap_words(escape_to_one_line(option.label), width - 9, "plain"):
             yield (("accent", f"     {number:>3} "), *row)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, Stepper, with_selection
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
@@ -49,9 +49,11 @@ def model_picker(
 
 def _row(offer: ModelOffer, is_current: bool, width: int) -> Line:
     figures = _figures(offer) if width >= _MIN_CELLS_FOR_FIGURES else ""
-    notes = ", ".join((*(("now",) if is_current else ()), *map(on_one_line, offer.notes)))
+    notes = ", ".join(
+        (*(("now",) if is_current else ()), *map(escape_to_one_line, offer.notes))
+    )
     left = width - cells(figures)
-    name = cut(on_one_line(offer.name), left - 2)
+    name = cut(escape_to_one_line(offer.name), left - 2)
     notes = cut(notes, max(left - cells(name) - 4, 0))
     pad = " " * (left - cells(name) - cells(notes) - 2)
     return (("plain", f"{name}  "), ("accent", notes), ("dim", f"{pad}{figures}"))

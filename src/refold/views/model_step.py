@@ -17,7 +17,7 @@ from refold.values.messages import Thinking
 from refold.views.activity import ModelStep, activity_of, spent_by
 from refold.views.context import ContextUsage, context_document, context_usage
 from refold.views.cost import usage_fields
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.node_detail import CallDetail, call_detail, call_document
 from refold.views.number_format import duration, spent_row, tokens
 from refold.views.session_tree import Labels, style_of
@@ -105,7 +105,7 @@ def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
         numbers = ", ".join(map(str, step.traced))
         command = f"refold sessions requests {node.session} {step.traced[-1]}"
         yield line("")
-        yield line(f"saved as sent: {numbers} ({on_one_line(command)})", "dim")
+        yield line(f"saved as sent: {numbers} ({escape_to_one_line(command)})", "dim")
 
 
 def _first_piece_text(step: ModelStep) -> str:
@@ -131,13 +131,13 @@ def step_document(detail: StepDetail) -> dict[str, object]:
 
 def _request_lines(detail: StepDetail) -> Iterator[Line]:
     request = detail.sent
-    model = on_one_line(request.model) or "no model"
+    model = escape_to_one_line(request.model) or "no model"
     asked = "" if detail.step.asked.tools else ", and may call no tools"
     yield line(
         f"sent to {model}: about {tokens(request.used_tokens)} tokens{asked}", "heading"
     )
     for portion in (*request.prompt, *request.conversation):
-        name = on_one_line(portion.name)
+        name = escape_to_one_line(portion.name)
         size = f"{tokens(portion.tokens):>8}  {portion.characters:>9,} characters"
         yield line(f"{_BODY_INDENT}{name:<14}{size}")
 
@@ -155,7 +155,9 @@ def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
             if shown:
                 yield from _text(shown)
         case ModelAnswered(message, stop=stop, model=model):
-            yield line(f"{on_one_line(model) or 'the model'} answered{used}", "heading")
+            yield line(
+                f"{escape_to_one_line(model) or 'the model'} answered{used}", "heading"
+            )
             for part in message.parts:
                 if isinstance(part, Thinking) and part.text.strip():
                     for row in fold_lines(text_lines(part.text, width - 4, "dim"), 12):

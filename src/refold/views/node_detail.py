@@ -12,7 +12,7 @@ from refold.journal.state.session_tree import Node
 from refold.values.usage import Usage
 from refold.views.activity import SideCall, ToolStep, side_call_outcome, spent_by
 from refold.views.call_summary import arguments as object_in
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.session_tree import (
     TreeRow,
@@ -46,29 +46,30 @@ def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafD
 def node_lines(row: TreeRow, width: int, *, symbols: bool = True) -> Iterator[Line]:
     node, view, child = row.node, row.node.view, row.node.child
     model = view.turn.model or view.conversation.system_prompt.model
-    about = "".join(f" · {on_one_line(part)}" for part in (row.agent, model) if part)
+    about = "".join(f" · {escape_to_one_line(part)}" for part in (row.agent, model) if part)
     yield (
         ("strong", node.address), ("plain", about),
         (style_of(row.status), f" · {row.status.replace('_', ' ')}"),
     )  # fmt: skip
     yield line(
-        f"session {on_one_line(node.session)} in {on_one_line(_directory_of(row))}", "dim"
+        f"session {escape_to_one_line(node.session)} in {escape_to_one_line(_directory_of(row))}",
+        "dim",
     )
     if why := _reason(row):
-        yield line(on_one_line(why), "warn")
+        yield line(escape_to_one_line(why), "warn")
     if row.activity:
-        yield line(f"now: {on_one_line(row.activity)}", "accent")
+        yield line(f"now: {escape_to_one_line(row.activity)}", "accent")
     yield from _part_rows("task", _task(row))
     yield from _part_rows("answer", _answer(row))
     if child and (branch := child.born.branch):
         directory = child.born.directory
         yield line("")
         yield line(
-            f"worked on the branch {on_one_line(branch)} in {on_one_line(directory)}"
+            f"worked on the branch {escape_to_one_line(branch)} in {escape_to_one_line(directory)}"
         )
     if node.damage:
         yield line("")
-        yield line(f"damaged: {on_one_line(node.damage)}", "bad")
+        yield line(f"damaged: {escape_to_one_line(node.damage)}", "bad")
     yield line("")
     yield from tree_lines(row, width, symbols=symbols)
 
@@ -98,11 +99,11 @@ def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
     model = (end.model if end else "") or reserved.model
     took = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
     yield (
-        ("strong", f"{detail.node.address}/{leaf.id}"), ("plain", f" · {on_one_line(model)}"),
+        ("strong", f"{detail.node.address}/{leaf.id}"), ("plain", f" · {escape_to_one_line(model)}"),
         (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
     )  # fmt: skip
     if reserved.call_id:
-        yield line(f"asked by the code of {on_one_line(reserved.call_id)}", "dim")
+        yield line(f"asked by the code of {escape_to_one_line(reserved.call_id)}", "dim")
     yield line(_usage_text(leaf), "dim")
     if end is not None and end.failed:
         yield line(f"failed: {visible(end.failed)}", "bad")
@@ -197,10 +198,10 @@ def call_lines(detail: CallDetail) -> Iterator[Line]:
     took = "" if seconds is None else f" · {duration(seconds)}"
     yield (
         ("strong", f"{detail.node.address}/{step.id}"),
-        ("plain", f" · {on_one_line(call.name)}"),
+        ("plain", f" · {escape_to_one_line(call.name)}"),
         (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
     )  # fmt: skip
-    yield line(f"called by {on_one_line(_caller(step))}", "dim")
+    yield line(f"called by {escape_to_one_line(_caller(step))}", "dim")
     yield line("")
     yield from _arguments(detail)
     yield line("")
@@ -238,11 +239,13 @@ def _arguments(detail: CallDetail) -> Iterator[Line]:
     yield line("arguments", "heading")
     arguments = object_in(call)
     if not arguments:
-        yield line(f"  {on_one_line(bytes(call.arguments).decode(errors='replace'))}")
+        yield line(
+            f"  {escape_to_one_line(bytes(call.arguments).decode(errors='replace'))}"
+        )
     for name, value in arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         rows = visible(text).split("\n")
-        yield line(f"  {on_one_line(name)}: {rows[0]}")
+        yield line(f"  {escape_to_one_line(name)}: {rows[0]}")
         yield from (line(f"    {row}") for row in rows[1:])
 
 
@@ -266,9 +269,11 @@ def _verdict(step: ToolStep) -> Iterator[Line]:
     rule = f" by {judged.rule}" if judged.rule else ""
     source = f" ({judged.source})" if judged.source else ""
     why = f": {judged.reason}" if judged.reason else ""
-    yield line(on_one_line(f"verdict {judged.verdict}{rule}{source}{why}"))
+    yield line(escape_to_one_line(f"verdict {judged.verdict}{rule}{source}{why}"))
     if answered is not None:
         answer = "yes" if answered.allowed else "no"
         words = " / ".join((answered.reason, *answered.answers)).strip(" /")
         who = step.answered_by or "a person"
-        yield line(on_one_line(f"{who} said {answer}{f': {words}' if words else ''}"))
+        yield line(
+            escape_to_one_line(f"{who} said {answer}{f': {words}' if words else ''}")
+        )

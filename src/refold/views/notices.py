@@ -21,7 +21,7 @@ from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
 from refold.values.path_names import relative_name
 from refold.values.printable_names import shorten
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
@@ -49,7 +49,7 @@ def notification(entry: Entry, view: View) -> str:
         arguments = msgspec.json.decode(call.call.arguments, type=dict[str, object])
     except msgspec.DecodeError:
         return ""
-    return on_one_line(" ".join(str(arguments.get("message", "")).split()))
+    return escape_to_one_line(" ".join(str(arguments.get("message", "")).split()))
 
 
 def hook_notice(event: HookRan) -> str:
@@ -57,7 +57,7 @@ def hook_notice(event: HookRan) -> str:
 
     A refusal of a call is shown with the call, but a failure of the hook is not.
     """
-    of = f"The {event.on} hook `{cut(on_one_line(event.hook), _MAX_HOOK_CELLS)}`"
+    of = f"The {event.on} hook `{cut(escape_to_one_line(event.hook), _MAX_HOOK_CELLS)}`"
     changes = bytes(event.arguments) != b"null"
     match event.outcome:
         case "blocked" if event.by_failure:
@@ -75,28 +75,28 @@ def hook_notice(event: HookRan) -> str:
             text = f"{of} added text for the model."
         case _:
             text = f"{of}: {event.notice}" if event.notice else ""
-            return on_one_line(text)
-    return on_one_line(f"{text} {event.notice}".rstrip())
+            return escape_to_one_line(text)
+    return escape_to_one_line(f"{text} {event.notice}".rstrip())
 
 
 def holder_ended_text(event: HolderEnded) -> str:
     """A sentence that says which process had the session open and was killed."""
-    process = f"The process {event.pid} (`{on_one_line(event.command)}`)"
-    reason = f": {on_one_line(event.reason)}" if event.reason else ""
-    return f"{process} on {on_one_line(event.host)} had this session open and was killed{reason}."
+    process = f"The process {event.pid} (`{escape_to_one_line(event.command)}`)"
+    reason = f": {escape_to_one_line(event.reason)}" if event.reason else ""
+    return f"{process} on {escape_to_one_line(event.host)} had this session open and was killed{reason}."
 
 
 def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
     """A sentence on a terminal that the user opened in the page."""
     if isinstance(event, TerminalStarted):
-        place = on_one_line(event.directory)
-        return f"Terminal {on_one_line(event.shell)} opened in {place}."
+        place = escape_to_one_line(event.directory)
+        return f"Terminal {escape_to_one_line(event.shell)} opened in {place}."
     how = {
         "exited": "exited", "closed": "was closed", "idle": "was closed after hours without use",
         "stopped": "was closed with the conversation", "failed": "failed",
     }[event.reason]  # fmt: skip
     code = f" with code {event.code}" if event.reason == "exited" else ""
-    problem = f": {on_one_line(event.problem)}" if event.problem else ""
+    problem = f": {escape_to_one_line(event.problem)}" if event.problem else ""
     return f"The terminal {how}{code}{problem}."
 
 
@@ -125,7 +125,7 @@ def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
 
 def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
     named = ", ".join(
-        f"{on_one_line(os.path.basename(path))} ({kind})"
+        f"{escape_to_one_line(os.path.basename(path))} ({kind})"
         for path, kind in files[:_MAX_NAMED_FILES]
     )
     rest = (
@@ -157,7 +157,7 @@ def unsent_notice(view: View) -> str:
     messages = unsent_messages(view)
     if not messages or is_redirected(view):
         return ""
-    words = cut(on_one_line(" / ".join(messages)), _MAX_UNSENT_CELLS)
+    words = cut(escape_to_one_line(" / ".join(messages)), _MAX_UNSENT_CELLS)
     dot = "" if words.endswith((".", "!", "?", "…")) else "."
     return f"Not sent yet: {words}{dot} Your next message or Enter sends it."
 
@@ -212,7 +212,7 @@ def warnings(view: View) -> tuple[str, ...]:
         return ()
     failed = view.failures.command
     return (
-        *(on_one_line(warning) for warning in view.failures.responses),
+        *(escape_to_one_line(warning) for warning in view.failures.responses),
         *([_command_warning(failed)] if failed else ()),
         *_file_warnings(view),
         *_encoding_warnings(view),
@@ -226,14 +226,14 @@ def hook_failures(view: View, only: str = "") -> Iterator[str]:
     """
     for (on, name), why in view.failures.hooks.items():
         if on == only or not only:
-            hook = cut(on_one_line(name), _MAX_HOOK_CELLS)
-            yield f"the {on} hook `{hook}` failed: {cut(on_one_line(why), _MAX_REASON_CELLS)}"
+            hook = cut(escape_to_one_line(name), _MAX_HOOK_CELLS)
+            yield f"the {on} hook `{hook}` failed: {cut(escape_to_one_line(why), _MAX_REASON_CELLS)}"
 
 
 def _command_warning(failed: CommandFailure) -> str:
     command = _shorten(failed.command)
     if failed.code is None:
-        why = f" ({on_one_line(failed.ended)})" if failed.ended else ""
+        why = f" ({escape_to_one_line(failed.ended)})" if failed.ended else ""
         return f"the last command was stopped before it was done{why}: {command}"
     return f"the last command failed with code {failed.code}: {command}"
 
@@ -255,16 +255,16 @@ def _encoding_warnings(view: View) -> Iterator[str]:
 
 
 def _display_path(path: str, view: View) -> str:
-    return on_one_line(relative_name(path, view.session.directory))
+    return escape_to_one_line(relative_name(path, view.session.directory))
 
 
 def _shorten(text: str) -> str:
-    return shorten(on_one_line(text), _MAX_COMMAND_CHARS)
+    return shorten(escape_to_one_line(text), _MAX_COMMAND_CHARS)
 
 
 def place_rebuilt_text(event: PlaceRebuilt) -> str:
     """What a new place has, and what is lost."""
-    begins = f"{on_one_line(event.place)} was lost and is another place now"
+    begins = f"{escape_to_one_line(event.place)} was lost and is another place now"
     if event.problem:
         return f"{begins}; its files were not restored: {_shorten(event.problem)}"
     if not event.restored:
@@ -272,7 +272,7 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
     of = f" of event {event.checkpoint}" if event.checkpoint else ""
     text = f"{begins}: {event.files} files of the checkpoint{of} were restored."
     if event.lost or event.calls:
-        names = ", ".join(map(on_one_line, event.lost[:_MAX_FILES]))
+        names = ", ".join(map(escape_to_one_line, event.lost[:_MAX_FILES]))
         more = len(event.lost) - _MAX_FILES
         rest = f" and {more} more" if more > 0 else ""
         text += (
@@ -283,9 +283,11 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
 
 def worktree_left_text(left: WorktreeLeft) -> str:
     """The directory to which the session returned, and the outcome for the worktree."""
-    tree, directory = on_one_line(left.tree), on_one_line(left.directory)
+    tree, directory = escape_to_one_line(left.tree), escape_to_one_line(left.directory)
     branch = (
-        f"; its work is on the branch {on_one_line(left.branch)}" if left.branch else ""
+        f"; its work is on the branch {escape_to_one_line(left.branch)}"
+        if left.branch
+        else ""
     )
     outcomes = {
         "kept": f"the worktree {tree} is kept{branch}",

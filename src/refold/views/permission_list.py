@@ -5,7 +5,7 @@ from typing import Protocol
 
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.refusals import Refusal
 from refold.views.styled import Line, Style
@@ -46,7 +46,7 @@ def permission_picker(
         for rule in rules
     ]
     for refusal in refusals:
-        reason = on_one_line(refusal.reason)
+        reason = escape_to_one_line(refusal.reason)
         about = f"by you{f': {reason}' if reason else ''}" if refusal.by_user else reason
         items.append(
             _item(
@@ -74,7 +74,7 @@ def refused_call(id_: str) -> str:
 
 
 def _item(id_: str, kind: str, style: Style, text: str, about: str) -> PickerItem:
-    text, about = on_one_line(text), on_one_line(about)
+    text, about = escape_to_one_line(text), escape_to_one_line(about)
 
     def row(width: int) -> Line:
         shown = cut(text, max(width - _KIND_CELLS, 1))

@@ -20,7 +20,12 @@ from refold.values.messages import ToolCall
 from refold.values.path_names import relative_name
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
-from refold.views.escape import escape_hidden, hidden_characters, on_one_line, visible
+from refold.views.escape import (
+    escape_hidden,
+    escape_to_one_line,
+    hidden_characters,
+    visible,
+)
 from refold.views.question_keys import MAX_DIGIT, Choice, Menu
 from refold.views.styled import Line, Piece, Style, join_pieces, line
 from refold.views.word_diff import highlight_changes, numbered_diff
@@ -101,7 +106,7 @@ def _reason_to_show(call: CallToApprove) -> str:
 
 def subagent_lines(name: str) -> list[Line]:
     """A line that names the asking subagent; none for the session's own agent."""
-    return [(("accent", f"{on_one_line(name)} asks:"),)] if name else []
+    return [(("accent", f"{escape_to_one_line(name)} asks:"),)] if name else []
 
 
 def is_folded(call: CallToApprove, width: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
@@ -116,7 +121,7 @@ def _headline(call: CallToApprove) -> str:
             effect = _EFFECT_PHRASES[call.tool.effect] if call.tool else "do this"
             if call.call.name.startswith("mcp__"):  # its effect is not known
                 effect = "be called"
-            return f"May {on_one_line(call.call.name)} {effect}?"
+            return f"May {escape_to_one_line(call.call.name)} {effect}?"
         case (diff,):
             return f"{_verb(call.call.name, diff)} {_name(diff, call.directory)}?"
         case several:
@@ -139,7 +144,7 @@ def _verb(tool: str, diff: Diff) -> str:
 
 
 def _name(diff: Diff, directory: str) -> str:
-    return on_one_line(relative_name(diff.path, directory))
+    return escape_to_one_line(relative_name(diff.path, directory))
 
 
 def _changes(call: CallToApprove, width: int) -> Iterator[Line]:
@@ -192,7 +197,7 @@ def _body(
     main = left.pop(tool.subject, None) if tool else None
     if tool and main is not None:
         a_name = tool.subject == tool.path  # and names stand on one line
-        text = on_one_line(_text(main)) if a_name else _text(main)
+        text = escape_to_one_line(_text(main)) if a_name else _text(main)
         if name == _PATCH_TOOL:
             yield from _patch(text, width)
         elif tool.effect is Effect.RUN:
@@ -217,10 +222,10 @@ def _body(
     for key, value in left.items():
         text = _text(value)
         if "\n" in text:
-            yield line(f"{on_one_line(key)}:", "dim")
+            yield line(f"{escape_to_one_line(key)}:", "dim")
             yield from _block(text, width, "plain", "  ")
         else:
-            yield from _block(f"{on_one_line(key)}: {text}", width, "plain")
+            yield from _block(f"{escape_to_one_line(key)}: {text}", width, "plain")
 
 
 def _block(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
@@ -281,7 +286,9 @@ def _edits(edits: list[object], width: int) -> Iterator[Line]:
                 yield from _change_rows(old, new, width)
                 fields = cast("dict[str, object]", edit)
                 if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
-                    texts = (f"{on_one_line(k)}: {_text(v)}" for k, v in extra.items())
+                    texts = (
+                        f"{escape_to_one_line(k)}: {_text(v)}" for k, v in extra.items()
+                    )
                     yield from _block(", ".join(texts), width, "plain")
             case _:
                 yield from _block(_text(edit), width, "plain")
@@ -311,7 +318,7 @@ def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
         )
     for verb, paths in (("write", manner.opened), ("read", manner.shown)):
         for path in paths:
-            name = on_one_line(relative_name(path, call.directory))
+            name = escape_to_one_line(relative_name(path, call.directory))
             yield from (
                 line(row, "warn") for row in break_lines(f"may {verb} {name}", width)
             )
@@ -324,7 +331,7 @@ def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Lin
         many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
         yield from wrap_words(f"{many} written out like {unseen[0]}.", width, "bad")
     if reason:
-        yield from wrap_words(on_one_line(reason), width, "dim")
+        yield from wrap_words(escape_to_one_line(reason), width, "dim")
 
 
 def _reachable_text(conditions: RunConditions) -> str:
@@ -378,7 +385,8 @@ def option_menu(question: AskedQuestion) -> Menu:
     options = () if question.many or len(question.options) > MAX_DIGIT else question.options
     choices = (
         Choice(
-            str(number), on_one_line(" – ".join(filter(None, (option.label, option.about))))
+            str(number),
+            escape_to_one_line(" – ".join(filter(None, (option.label, option.about)))),
         )
         for number, option in enumerate(options, 1)
     )
@@ -410,7 +418,7 @@ def parse_answer(typed: str, question: AskedQuestion) -> str | None:
 
 
 def _option(number: int, option: Option, width: int) -> Iterator[Line]:
-    yield (("accent", f"  {number} "), ("plain", on_one_line(option.label)))
+    yield (("accent", f"  {number} "), ("plain", escape_to_one_line(option.label)))
     if option.about:
-        for row in wrap_words(on_one_line(option.about), width - 4, "dim"):
+        for row in wrap_words(escape_to_one_line(option.about), width - 4, "dim"):
             yield (("dim", "    "), *row)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.place.port import FileChange
 from refold.values.path_names import relative_name
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
@@ -129,7 +129,9 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
     if left := len(preview.drift[_MAX_PREVIEW_FILES:]):
         lines.append(line(f"  … and {left} more", "warn"))
     for path in preview.plan.stays if preview.plan.what != "conversation" else ():
-        stays = f"It worked in {on_one_line(path)} since, where files stay as they are."
+        stays = (
+            f"It worked in {escape_to_one_line(path)} since, where files stay as they are."
+        )
         lines.append(line(stays, "warn"))
     for path in preview.left_alone:
         name = _name(path, directory)
@@ -160,7 +162,7 @@ def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
     style: Style = "plain" if step.in_conversation else "dim"
     match step.kind:
         case "said":
-            text = on_one_line(" ".join(step.text.split())) or "(an image)"
+            text = escape_to_one_line(" ".join(step.text.split())) or "(an image)"
         case "rewound":
             text = f"(the conversation was rewound to event {step.to})"
         case "restored":
@@ -195,7 +197,7 @@ def _lines(change: FileChange) -> int:
 
 
 def _name(path: str, directory: str) -> str:
-    return on_one_line(relative_name(path, directory))
+    return escape_to_one_line(relative_name(path, directory))
 
 
 def _count(files: int | None) -> str:

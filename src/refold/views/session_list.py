@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.values.usage import Usage
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import count_with_noun, money
 from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
@@ -28,9 +28,9 @@ _MIN_USAGE_CELLS = 76  # narrower rows of the picker have no usage
 def card_line(card: Card, width: int, *, everywhere: bool) -> str:
     """One line: id, time, status, name and title, whether it is a fork, tags."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
-    directory = f"  {on_one_line(card.about.directory)}" if everywhere else ""
+    directory = f"  {escape_to_one_line(card.about.directory)}" if everywhere else ""
     fork = " (fork)" if card.about.forked[0] else ""
-    tags = fork + "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
+    tags = fork + "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
     start = f"{card.id}  {when}  {state(card):<12} "
     if width - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # no room for the time
         start = f"{card.id}  {state(card):<12} "
@@ -40,7 +40,7 @@ def card_line(card: Card, width: int, *, everywhere: bool) -> str:
 
 def display_name(card: Card) -> str:
     """Name and title."""
-    name, title = on_one_line(card.about.name), on_one_line(card.about.title)
+    name, title = escape_to_one_line(card.about.name), escape_to_one_line(card.about.title)
     return f"{name}: {title}" if name and title else name or title
 
 
@@ -133,7 +133,7 @@ def hit_lines(hits: Sequence[Hit], width: int, *, bold: bool) -> Iterator[str]:
     for group in group_by_session(hits):
         yield card_line(group[0].card, width, everywhere=False)
         for hit in group:
-            start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
+            start = f"  {hit.seq:>6}  {escape_to_one_line(hit.who):<6} "
             yield start + _snippet(hit.snippet, width - len(start), bold=bold)
 
 
@@ -176,7 +176,7 @@ def _snippet(snippet: str, width: int, *, bold: bool) -> str:
         if piece in (MATCH_START, MATCH_END):
             marked = piece == MATCH_START
             continue
-        shown = cut(on_one_line(piece), left)
+        shown = cut(escape_to_one_line(piece), left)
         left -= cells(shown)
         pieces.append(f"\x1b[1m{shown}\x1b[0m" if bold and marked and shown else shown)
         if left <= 0:
@@ -221,7 +221,7 @@ def session_picker(cards: Iterable[Card], now: float) -> Picker:
 
 def _preview(card: Card, width: int) -> list[Line]:
     """The last message of a session, and the first rows of the last answer."""
-    message = on_one_line(" ".join(card.asked.split()))
+    message = escape_to_one_line(" ".join(card.asked.split()))
     rows: list[Line] = [(), (("person", cut(f"  › {message}", width)),)]
     answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
         :_ANSWER_ROWS
@@ -232,10 +232,10 @@ def _preview(card: Card, width: int) -> list[Line]:
 
 
 def _row(card: Card, now: float, width: int) -> Line:
-    when = f"{_ago(now - card.changed):>6}  "
+    when = f"{_format_age(now - card.changed):>6}  "
     outcome = state(card)
     tail = "" if outcome == "answered" else f"  {outcome}"
-    tags = "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
+    tags = "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
     title = display_name(card) or card.id
     used = _usage_columns(card) if width >= _MIN_USAGE_CELLS else ""
     left = max(width - len(when) - cells(tags) - len(tail) - cells(used), 10)
@@ -250,11 +250,11 @@ def _usage_columns(card: Card) -> str:
     """Messages, cost and model, in columns."""
     count = count_with_noun(card.messages, "message")
     spent = card.spent + card.below
-    model = on_one_line(card.about.model or card.model).rpartition("/")[2]
+    model = escape_to_one_line(card.about.model or card.model).rpartition("/")[2]
     return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL_CELLS):<{_MODEL_CELLS}}"
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

@@ -25,7 +25,7 @@ from refold.views.activity import (
     spent_by,
 )
 from refold.views.cost import Used, usage_fields
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut
@@ -256,9 +256,9 @@ def _node_lines(
     yield _head(row, prefix)
     yield (("dim", stem), ("dim", _usage_text(row)))
     if row.activity:
-        yield (("dim", stem), ("accent", f"now: {on_one_line(row.activity)}"))
+        yield (("dim", stem), ("accent", f"now: {escape_to_one_line(row.activity)}"))
     if row.node.damage:
-        yield (("dim", stem), ("bad", f"damaged: {on_one_line(row.node.damage)}"))
+        yield (("dim", stem), ("bad", f"damaged: {escape_to_one_line(row.node.damage)}"))
     if every_leaf:
         for leaf in row.spans.leaves:
             yield (("dim", stem), *_leaf(row.node, leaf))
@@ -276,10 +276,10 @@ def _node_lines(
 def _head(row: TreeRow, prefix: str) -> Line:
     name = row.node.name
     if row.node.child is None:
-        name = f"{name}  {on_one_line(row.node.session)}"
+        name = f"{name}  {escape_to_one_line(row.node.session)}"
     head: list[Piece] = [("dim", prefix), ("strong", name)]
     if row.agent:
-        head.append(("plain", f"  {on_one_line(row.agent)}"))
+        head.append(("plain", f"  {escape_to_one_line(row.agent)}"))
     head.append((style_of(row.status), f"  {row.status.replace('_', ' ')}"))
     return (*head, ("plain", f"  {visible(row.title)}"))
 
@@ -309,17 +309,17 @@ def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
     end = leaf.end
     outcome = span_state(side_call_outcome(leaf), node)
     model = (end.model if end else "") or leaf.reserved.model
-    words = on_one_line(" ".join(leaf.reserved.prompt.split()))
+    words = escape_to_one_line(" ".join(leaf.reserved.prompt.split()))
     yield ("plain", leaf.id)
     yield (style_of(outcome), f"  {outcome.replace('_', ' ')}")
-    yield ("dim", f"  {on_one_line(model)}")
+    yield ("dim", f"  {escape_to_one_line(model)}")
     if leaf.ended is not None:
         yield ("dim", f"  {duration(leaf.ended - leaf.at)}")
     if end is not None and end.cached:
         yield ("dim", "  remembered")
     yield ("plain", f"  {words}")
     if end is not None and end.failed:
-        yield ("bad", f"  {on_one_line(end.failed)}")
+        yield ("bad", f"  {escape_to_one_line(end.failed)}")
 
 
 def _count_text(count: int, word: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 
 
 class LayerValue(Struct, frozen=True):
@@ -46,4 +46,4 @@ def setting_lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
 
 
 def _line(value: str, source: str) -> str:
-    return f"{on_one_line(value)}  # {on_one_line(source)}"
+    return f"{escape_to_one_line(value)}  # {escape_to_one_line(source)}"

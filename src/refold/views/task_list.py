@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from refold.journal.state.fold import View
 from refold.values.control import BoardTask, Progress
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import text_lines, truncate
 
@@ -44,7 +44,7 @@ def task_lines(task: BoardTask, width: int) -> list[Line]:
     return [
         _row(task, 1, 0),
         *(text_lines(task.description, width) if task.description else ()),
-        *(line(on_one_line(f"{key}: {_value(task.metadata[key])}"), "dim") for key in task.metadata),
+        *(line(escape_to_one_line(f"{key}: {_value(task.metadata[key])}"), "dim") for key in task.metadata),
     ]  # fmt: skip
 
 
@@ -67,7 +67,10 @@ def _row(task: BoardTask, column_width: int, width: int) -> Line:
     sign, style = _STATUS_SIGNS[task.status]
     facts = "; ".join(_facts(task))
     row: Line = (
-        (style, f"{sign} {f'#{task.id}':>{column_width}}  {on_one_line(task.subject)}"),
+        (
+            style,
+            f"{sign} {f'#{task.id}':>{column_width}}  {escape_to_one_line(task.subject)}",
+        ),
     )
     if facts:
         row = (*row, ("dim", f"  ({facts})"))
@@ -76,7 +79,7 @@ def _row(task: BoardTask, column_width: int, width: int) -> Line:
 
 def _facts(task: BoardTask) -> Iterator[str]:
     if task.owner:
-        yield on_one_line(task.owner)
+        yield escape_to_one_line(task.owner)
     if task.waits_for:
         yield f"waits for {', '.join(f'#{number}' for number in task.waits_for)}"
     if task.blocks and task.open:

@@ -21,7 +21,7 @@ from refold.views.activity import (
     side_call_outcome,
     spent_by,
 )
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import dollars, duration, estimate_sign
 from refold.views.session_tree import Labels, cut_line, span_state, style_of
 from refold.views.styled import Line
@@ -147,17 +147,17 @@ def _line(row: TimelineRow, column_width: int, width: int) -> Line:
     when = time.strftime("%H:%M:%S", time.localtime(row.at))
     took = "?" if row.seconds is None else duration(row.seconds)
     # The end of an address identifies the span.
-    address = on_one_line(row.address)
+    address = escape_to_one_line(row.address)
     spare = cells(address) - column_width
     if spare > 0:
         address = f"…{address[spare + 1 :]}"
     address += " " * (column_width - cells(address))
-    name = f"  {on_one_line(row.name)}" if row.kind != "tool" and row.name else ""
+    name = f"  {escape_to_one_line(row.name)}" if row.kind != "tool" and row.name else ""
     outcome = row.outcome.replace("_", " ")
     cost = f"  {estimate_sign(row.usage)}{dollars(row.cost)}" if row.cost else ""
     shown: Line = (
         ("dim", f"{when}  {took:>10}  "), ("strong", address),
         (style_of(row.outcome), f"  {outcome}"), ("plain", name), ("dim", cost),
-        ("plain", f"  {on_one_line(row.words)}" if row.words else ""),
+        ("plain", f"  {escape_to_one_line(row.words)}" if row.words else ""),
     )  # fmt: skip
     return cut_line(shown, width)

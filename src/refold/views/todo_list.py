@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from refold.journal.state.plans import Plan
 from refold.values.control import Progress, Todo
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cut
 
@@ -25,7 +25,9 @@ def checklist(items: Sequence[Todo], width: int) -> list[Line]:
 
 def _row(item: Todo, width: int) -> Line:
     sign, style = _STATUS_SIGNS[item.status]
-    return ((style, f"{sign} {cut(on_one_line(item.subject), width - len(sign) - 1)}"),)
+    return (
+        (style, f"{sign} {cut(escape_to_one_line(item.subject), width - len(sign) - 1)}"),
+    )
 
 
 def plan_lines(plans: Sequence[Plan], width: int) -> list[Line]:
@@ -34,7 +36,7 @@ def plan_lines(plans: Sequence[Plan], width: int) -> list[Line]:
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),
             ("plain", f"{_PLAN_STATES[plan.state]:9} "),
-            ("strong", cut(on_one_line(plan.title), max(width - 29, 10))),
+            ("strong", cut(escape_to_one_line(plan.title), max(width - 29, 10))),
         )
         for plan in plans
     ] or [line("No plan was made in this session.")]

@@ -74,11 +74,11 @@ class TestTheContractOfAProvider(ProviderContract):
     def _where(self, tmp_path: Path) -> None:
         self.place = tmp_path
 
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return self._saying(*replies)
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+        return self._scripted_provider(*replies)
 
     @asynccontextmanager
-    async def _saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+    async def _scripted_provider(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
         model_files = self.place / "replies"
         model_files.mkdir()
         for n, reply in enumerate(replies):

@@ -88,7 +88,7 @@ async def read_deltas(provider: Provider, request: Request = ASKED) -> list[Delt
 
 
 class TestEmbedded(ProviderContract):
-    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+    def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return self._running(*replies)
 
     @asynccontextmanager

@@ -28,7 +28,7 @@ from refold.journal.state.session_info import SessionInfo
 from refold.place.checkpoints import delete_snapshots
 from refold.session.recorder import Recorder
 from refold.session.rename import rename, tag
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
 
 _SOON_SECONDS = 1.0  # for the catalogue; the next listing does the rest
@@ -55,7 +55,7 @@ def run(home: SessionIndex, args: Namespace) -> int:
 def _rename(home: SessionIndex, session: str, name: str) -> None:
     about = _apply_change(home, session, lambda record: rename(record, name))
     if about.name:
-        write(f"{session} is called {on_one_line(about.name)!r}\n")
+        write(f"{session} is called {escape_to_one_line(about.name)!r}\n")
     else:
         write(f"{session} has no name\n")
 
@@ -66,7 +66,7 @@ def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
     else:
         about = load_view(home, session)[0].session
     if about.tags:
-        write("".join(f"{on_one_line(text)}\n" for text in about.tags))
+        write("".join(f"{escape_to_one_line(text)}\n" for text in about.tags))
     else:
         print_note(f"{session} has no tags")
 

@@ -22,7 +22,7 @@ from refold.headless.streams import (
 )
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.session_index import CardCatalogue, SessionIndex
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
@@ -64,12 +64,12 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> i
         f"{built.seconds:.1f} s, {size_text(built.bytes)}\n"
     )
     for entry in masked:
-        stored = f"{entry.session} was stored under {on_one_line(entry.stored)!r}"
+        stored = f"{entry.session} was stored under {escape_to_one_line(entry.stored)!r}"
         if entry.directory and not entry.problem:
-            write(f"{stored}: it works in {on_one_line(entry.directory)} again\n")
+            write(f"{stored}: it works in {escape_to_one_line(entry.directory)} again\n")
         else:
             why = entry.problem or "which directory that was is not known"
-            print_error(f"{stored}, and was not repaired: {on_one_line(why)}")
+            print_error(f"{stored}, and was not repaired: {escape_to_one_line(why)}")
     return 0
 
 
@@ -135,7 +135,7 @@ def _search(home: SessionIndex, args: Namespace, matches: Callable[[Card], bool]
             "".join(
                 f"{line}\n"
                 for line in hit_lines(
-                    hits, terminal_columns(_DEFAULT_COLUMNS), bold=_bold()
+                    hits, terminal_columns(_DEFAULT_COLUMNS), bold=_shows_bold()
                 )
             )
         )
@@ -149,7 +149,7 @@ def _hint(args: Namespace) -> str:
     return tags + ("" if args.all else " in this directory (--all: in every one)")
 
 
-def _bold() -> bool:
+def _shows_bold() -> bool:
     return (
         sys.stdout.isatty()
         and not os.environ.get("NO_COLOR")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write, write_bytes
 from refold.journal.store.logged_requests import WireCall
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.model_step import request_document
 
 NO_REQUESTS = (
@@ -47,4 +47,4 @@ def _row(index: int, call: WireCall) -> str:
     when = time.strftime("%H:%M:%S", time.localtime(call.at))
     sizes = f"{len(call.request):>9,} bytes out {len(call.answer):>9,} in"
     came_to = "not whole" if call.lost else call.came_to
-    return f"{index:>4}  {when}  {sizes}  {on_one_line(call.to)}  {on_one_line(came_to)}\n"
+    return f"{index:>4}  {when}  {sizes}  {escape_to_one_line(call.to)}  {escape_to_one_line(came_to)}\n"

@@ -17,7 +17,7 @@ from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import Paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.journal.schedules.recurrence import format_moment, local_zone, never
+from refold.journal.schedules.recurrence import format_moment, local_zone, never_recurring
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODE_NAMES
 
@@ -85,7 +85,7 @@ def new_schedule(
             request.at, request.every, time.time(), environ, request.zone
         )
     else:
-        recurrence = never(request.zone or local_zone(environ.get("TZ", "")))
+        recurrence = never_recurring(request.zone or local_zone(environ.get("TZ", "")))
     rights = rights_of(loaded.settings, options)
     plan = NewSchedule(
         request.prompt, str(directory), recurrence, rights, request.agent, request.model

@@ -22,10 +22,10 @@ from refold.code.repomap.facts import Definition, FileFacts, name_hash
 from refold.journal.store.sqlite_file import (
     PRIVATE_FILE,
     Sql,
+    delete_file,
     explain,
     open_database,
     prepare_schema,
-    throw_away,
 )
 from refold.place.private_files import make_directories
 
@@ -279,7 +279,7 @@ class MapFile:
             except (apsw.Error, OSError, _ForeignTables) as error:
                 inode = _inode(self.path)
                 if may_retry and isinstance(error, (*broken, _ForeignTables)):
-                    throw_away(self.path, inode)
+                    delete_file(self.path, inode)
                     continue
                 self._on_problem(
                     f"the map {self.path} cannot be used ({explain(error)}): it is made again "

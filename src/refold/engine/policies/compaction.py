@@ -41,12 +41,12 @@ def compact_when_full(shares: CompactionShares) -> Policy:
             )
         if conversation.size == conversation.compacted_size:
             return None
-        return _because_full(view, shares)
+        return _compact_if_full(view, shares)
 
     return compaction
 
 
-def _because_full(view: View, shares: CompactionShares) -> CompactConversation | None:
+def _compact_if_full(view: View, shares: CompactionShares) -> CompactConversation | None:
     window = window_of(view, shares)
     full = token_count(view) / window
     if full < min(shares.prune, shares.compact):

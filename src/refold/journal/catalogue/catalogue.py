@@ -22,7 +22,7 @@ from refold.journal.catalogue.search_text import search_expression
 from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.store import log_file
 from refold.journal.store.session_files import list_sessions
-from refold.journal.store.sqlite_file import PRIVATE_FILE, explain, throw_away
+from refold.journal.store.sqlite_file import PRIVATE_FILE, delete_file, explain
 
 FILE_NAME = "catalogue.sqlite"
 _MAX_HITS_PER_SESSION = 3  # a long session would hide all others
@@ -160,7 +160,7 @@ class Catalogue:
                 return self._open_and_run(self.path, function)
             except (apsw.Error, OSError) as error:
                 if may_retry and isinstance(error, broken):
-                    throw_away(self.path, inode)
+                    delete_file(self.path, inode)
                     continue
                 self._notice(
                     f"the catalogue {self.path} cannot be used ({explain(error)}): every "

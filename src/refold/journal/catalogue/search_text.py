@@ -77,7 +77,7 @@ def _text_of(event: Event) -> tuple[str, str]:
         case ModelFailed(partial_text=words, dropped=False):
             return "model", words[:MAX_MESSAGE_CHARS]
         case Ended(text=text):
-            return "tool", _both_ends(text)
+            return "tool", _beginning_and_end(text)
         case NestedCallMade(call):
             return "code", _call_text(call)
         case _:
@@ -87,7 +87,7 @@ def _text_of(event: Event) -> tuple[str, str]:
 def _other_text_of(event: Event) -> tuple[str, str]:
     match event:
         case Settled(text=text):
-            return "model", _both_ends(text)
+            return "model", _beginning_and_end(text)
         case PlanAnswered(text=text):
             return "person", text[:MAX_MESSAGE_CHARS]
         case Renamed(name):
@@ -126,7 +126,7 @@ def _strings(values: Mapping[str, object]) -> Iterator[str]:
                 continue
 
 
-def _both_ends(text: str) -> str:
+def _beginning_and_end(text: str) -> str:
     """The beginning and the end of a text: long output is mostly repetitive in between."""
     if len(text) <= MAX_RESULT_CHARS:
         return text

@@ -303,6 +303,6 @@ def _describe_break(line: bytes, head: Head) -> str:
     return "it, or the line before it, was changed after it was written"
 
 
-def as_in_json(text: str) -> bytes:
+def escape_json(text: str) -> bytes:
     """`text` as written inside a JSON string."""
     return msgspec.json.encode(text)[1:-1]

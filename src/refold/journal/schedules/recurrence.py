@@ -155,7 +155,7 @@ def parse_single(text: str, now: float, zone: str) -> Recurrence:
     return Recurrence(text.strip(), moment, zone, once=True)
 
 
-def never(zone: str) -> Recurrence:
+def never_recurring(zone: str) -> Recurrence:
     """No time: only a webhook starts the schedule."""
     return Recurrence("", 0.0, zone, once=True)
 

@@ -119,7 +119,7 @@ class JournalWriter:
         self._epoch = max(_highest_epoch(note, self._lines), self._epoch) + 1
         self._claim = claim or note.writer.claim
         if self._lines:
-            by = writer_lock.this_process(self._epoch, self._claim)
+            by = writer_lock.current_writer(self._epoch, self._claim)
             self._lock_file.sign(by, self._head, self._lines.kept)
         self._leased = True
         return Lease(self._epoch, cut, self._head)
@@ -140,7 +140,7 @@ class JournalWriter:
                     f"{self._directory} was taken by {writer_lock.describe_holder(note.writer)}"
                 )
             book.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *above))))
-            by = writer_lock.this_process(self._epoch, self._claim)
+            by = writer_lock.current_writer(self._epoch, self._claim)
             self._lock_file.sign(by, self._head, 0)
         except BaseException:
             book.close()
@@ -167,7 +167,7 @@ class JournalWriter:
             return
         self._check_no_successor(writer_lock.read(self._directory))
         # Only the note was lost or damaged: the lock is ours, so we are the writer.
-        by = writer_lock.this_process(self._epoch, self._claim)
+        by = writer_lock.current_writer(self._epoch, self._claim)
         self._lock_file.sign(by, self._head, book.kept)
 
     def _check_no_successor(self, note: writer_lock.LockNote) -> None:

@@ -118,7 +118,7 @@ def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
     return keep_waiting
 
 
-def throw_away(path: Path, inode: int) -> None:
+def delete_file(path: Path, inode: int) -> None:
     """Delete the file if it still has this inode: another process may have replaced it."""
     with suppress(OSError):
         if path.stat().st_ino == inode:

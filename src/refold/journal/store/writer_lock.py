@@ -102,7 +102,7 @@ def unlock(file: int) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def this_process(epoch: int, claim: int = 0) -> Writer:
+def current_writer(epoch: int, claim: int = 0) -> Writer:
     return Writer(epoch, os.getpid(), os.uname().nodename, time.time(), claim)
 
 

@@ -134,11 +134,11 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     if command in _FIRST_ARGUMENTS and (others[:1] or command in _NEEDS_FIRST):
         if others[0:1] == [] or others[0] not in _FIRST_ARGUMENTS[command]:
             return index, _unparsed(others[0] if others else command)
-        options = _skipping_first(options)
+        options = _without_first(options)
     if _changes(command, arguments, options):
         return index, _unparsed(" ".join((command, *others[:1])))
     if takes.first_is_none and not options.options & {"-e"}:
-        options = _skipping_first(options)
+        options = _without_first(options)
     return index + 1, options
 
 
@@ -154,7 +154,7 @@ def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> 
     return naming and not options.options & _LISTING_OPTIONS
 
 
-def _skipping_first(options: ParsedOptions) -> ParsedOptions:
+def _without_first(options: ParsedOptions) -> ParsedOptions:
     return ParsedOptions(options.options, options.values, options.others[1:])
 
 

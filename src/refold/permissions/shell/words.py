@@ -218,7 +218,7 @@ Held: TypeAlias = Literal["no", "maybe", "yes"]
 def may_match(pattern: tuple[str, ...], value: str) -> bool:
     """Whether a text can match both. A gap in `value` is any text; `pattern` has shell globs."""
     reached = {0}
-    reached = _past_stars(pattern, reached)
+    reached = _skip_stars(pattern, reached)
     for char in value:
         if char == UNKNOWN_GAP:
             reached = set(range(min(reached), len(pattern) + 1))
@@ -231,13 +231,13 @@ def may_match(pattern: tuple[str, ...], value: str) -> bool:
                 next_positions.add(position)
             elif fnmatchcase(char, pattern[position]):
                 next_positions.add(position + 1)
-        reached = _past_stars(pattern, next_positions)
+        reached = _skip_stars(pattern, next_positions)
         if not reached:
             return False
     return len(pattern) in reached
 
 
-def _past_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
+def _skip_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
     positions = set(reached)
     for position in sorted(reached):
         current = position

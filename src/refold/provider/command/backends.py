@@ -123,7 +123,7 @@ def connect(
     known = Programs(environ)
     path = known.find(program)
     if not path:
-        if known.passed_over(program):
+        if known.skipped_programs(program):
             known.need(program)
         raise BadInput(errors.missing_program_text(spec, spec.argv[0]))
     timeouts = timeouts or ProgramTimeouts()

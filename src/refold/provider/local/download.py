@@ -78,7 +78,7 @@ def fetch(
     failures: list[str] = []
     with _open_locked(models.partial(model), model) as partial:
         for source in sources:
-            _check_room(model, source, models, free)
+            _check_free_space(model, source, models, free)
             try:
                 _fill(partial, source, model, report)
                 sha256 = _check_hash(partial, model)
@@ -129,7 +129,7 @@ def _open_locked(path: Path, model: LocalModel) -> Generator[int]:
         os.close(descriptor)
 
 
-def _check_room(
+def _check_free_space(
     model: LocalModel, source: Source, models: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
     need = model.size - models.partial_size(model) + source.extra + _SPARE_BYTES

@@ -61,7 +61,7 @@ class Embedded:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         answer = stop_repetition(self._answer(request))
         own = request.tools and not self._model.calls_tools
-        read = _as_calls(request, answer) if own else answer
+        read = _convert_to_calls(request, answer) if own else answer
         async with aclosing(read) as deltas:
             async for delta in deltas:
                 yield delta
@@ -200,7 +200,7 @@ def _repeats(text: str) -> bool:
     return False
 
 
-async def _as_calls(
+async def _convert_to_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
     reading, begun = LocalStreamState(request), False

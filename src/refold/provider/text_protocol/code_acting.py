@@ -133,7 +133,7 @@ async def _first_block(
             match delta:
                 case TextDelta(more) if not upto:
                     text += more
-                    upto = through_first_block(text)
+                    upto = cut_after_first_block(text)
                     over = len(text) - len(upto) if upto else 0
                     yield TextDelta(more[: max(0, len(more) - over)])
                 case TextDelta():
@@ -146,7 +146,7 @@ async def _first_block(
 
 
 def _is_open(answer: str) -> bool:
-    return bool(blocks(answer)) and not through_first_block(f"{answer}\n")
+    return bool(blocks(answer)) and not cut_after_first_block(f"{answer}\n")
 
 
 class FenceFormat:
@@ -234,7 +234,7 @@ def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
     return tuple(code for code in _find_blocks(answer.splitlines(), whole) if code.strip())
 
 
-def through_first_block(answer: str) -> str:
+def cut_after_first_block(answer: str) -> str:
     """The answer up to the line that closes its first block; "" if none does, yet.
 
     A line without its end may still change.

@@ -122,7 +122,7 @@ class RequestRenderer:
 
     def _messages(self, conversation: Log[StoredMessage]) -> Log[StoredMessage]:
         groups = self._groups
-        while groups and not groups[-1].still_in(conversation):
+        while groups and not groups[-1].is_in(conversation):
             groups.pop()
         if groups and groups[0].spoken[0] is not conversation[0]:
             groups.clear()
@@ -176,7 +176,7 @@ class _Group(Struct, frozen=True):
     upto: int  # messages of the conversation
     rendered: Log[StoredMessage]
 
-    def still_in(self, conversation: Log[StoredMessage]) -> bool:
+    def is_in(self, conversation: Log[StoredMessage]) -> bool:
         return self.upto <= len(conversation) and all(
             mine is theirs
             for mine, theirs in zip(

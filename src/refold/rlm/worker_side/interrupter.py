@@ -54,7 +54,7 @@ class Interrupter:
             target=self._interrupt_until_over, args=(self._cell, interval), daemon=True
         ).start()
 
-    def about_to_leave(self, reason: str) -> None:
+    def announce_leave(self, reason: str) -> None:
         """The calling thread will call `leave`. Until then no exception is raised in it.
 
         Code that catches one before the trace function is set could continue.

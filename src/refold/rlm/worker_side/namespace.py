@@ -100,7 +100,7 @@ class Final:
         with self._lock:
             first, self.given = not self.given, True
         # The host interrupts the cell as soon as it gets the message.
-        self._interrupter.about_to_leave(_FINAL_REASON)
+        self._interrupter.announce_leave(_FINAL_REASON)
         if first:
             # Sent before any handler in the code can run.
             self._link.send_now({"t": "final", "value": encoded, "text": self._printed()})

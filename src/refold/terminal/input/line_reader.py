@@ -19,9 +19,9 @@ from refold.console.editor import edit_text
 from refold.console.keys import (
     canonical_mode,
     cbreak_mode,
+    disable_echo,
     discard_input,
     is_readable,
-    no_echo,
     read_key,
     unread_input,
     wait_readable,
@@ -123,7 +123,7 @@ class LineReader:
     async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
-        line = await self._read_prompted_line(prompt, no_echo)
+        line = await self._read_prompted_line(prompt, disable_echo)
         if self.reads_input:
             self._printer.print_text("")
         return line

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from refold.console.printer import Printer
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration
 from refold.views.screen.status import Status, attempt_text
 from refold.views.styled import Line
@@ -47,7 +47,7 @@ class StatusLine:
         """Set the output of `key`; its last line is shown beside the activity."""
         lines = [part for part in text.replace("\r", "\n").split("\n") if part.strip()]
         if lines:
-            self._tails[key] = on_one_line(lines[-1].strip())
+            self._tails[key] = escape_to_one_line(lines[-1].strip())
 
     def forget_output(self, key: str) -> None:
         self._tails.pop(key, None)
@@ -81,7 +81,7 @@ class StatusLine:
             if self._status.attempt:
                 activity = attempt_text(self._status, left)
                 shown = (("accent", turned), ("warn", f" {activity}  "))
-                tail = on_one_line(self._status.reason)
+                tail = escape_to_one_line(self._status.reason)
         else:
             shown = (("accent", turned), ("dim", f" {activity} {duration(spent)}  "))
         if below:

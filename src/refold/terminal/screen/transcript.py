@@ -35,7 +35,7 @@ from refold.views.children_list import (
     reported_calls,
     running_summary,
 )
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import duration
 from refold.views.screen.blocks import (
     AnswerBlock,
@@ -147,7 +147,7 @@ class TranscriptPrinter:
 
     @property
     def _max_subagent_rows(self) -> int:
-        return self._printer.status_room - 1 if self._printer.capabilities.moves else 0
+        return self._printer.max_status_rows - 1 if self._printer.capabilities.moves else 0
 
     def status(self) -> Line:
         """Return what is being done now, for a line that will be erased."""
@@ -198,7 +198,7 @@ class TranscriptPrinter:
             self._close_text()
         if isinstance(block, DroppedBlock):
             self._close_text()
-            self._print_notice(line(on_one_line(block.mark), "warn"))
+            self._print_notice(line(escape_to_one_line(block.mark), "warn"))
 
     def _print_user_message(self, block: MessageBlock) -> None:
         if _is_on_screen(block, self.own) or block.seq in self._printed_early:

@@ -15,7 +15,7 @@ from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.journal.state.session_tree import Node, spent_below
 from refold.values.display import Output
 from refold.values.messages import Image, ToolCall
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration, spent_row
 from refold.views.screen.blocks import (
     Block,
@@ -116,7 +116,11 @@ def export_session(node: Node, options: ExportOptions) -> ExportedSession:
     return ExportedSession(
         node,
         title_of(node),
-        tuple((name, on_one_line(value)) for name, value in _facts(node, options) if value),
+        tuple(
+            (name, escape_to_one_line(value))
+            for name, value in _facts(node, options)
+            if value
+        ),
         tuple(_turns(shown, runs=bool(node.view.turn.seq))),
         screen,
         _by_call([export_session(child, options) for child in known]),
@@ -198,7 +202,7 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Tu
 
 
 def _shorten(text: str) -> str:
-    return cut(on_one_line(" ".join(text.split())), _MAX_TITLE_CELLS)
+    return cut(escape_to_one_line(" ".join(text.split())), _MAX_TITLE_CELLS)
 
 
 def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSession, ...]]:

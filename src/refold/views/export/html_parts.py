@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.values.control import Progress
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.path_names import relative_name
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.export.content import argument_items, call_outcome, duration_text
 from refold.views.screen.blocks import CallBlock
 
@@ -35,7 +35,7 @@ def text(text: str) -> Markup:
 def element(tag: str, *content: str, **attributes: str) -> Markup:
     """`class_` and `for_` are the attributes `class` and `for`; `_` becomes a hyphen."""
     named = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(on_one_line(value), quote=True)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{escape(escape_to_one_line(value), quote=True)}"'
         for name, value in attributes.items()
     )
     inner = "".join(part if isinstance(part, Markup) else text(part) for part in content)
@@ -155,7 +155,7 @@ def call_markup(
     style = well if block.stage in ("done", "failed") else "warn"
     summary = element(
         "summary",
-        element("code", on_one_line(label), class_="label"),
+        element("code", escape_to_one_line(label), class_="label"),
         element("span", word, class_=f"stage {style}"),
         element("span", duration_text(block), class_="took"),
     )

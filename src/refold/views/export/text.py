@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from refold.journal.state.session_tree import Node
 from refold.values.display import Checklist, Diff, Note, Output
 from refold.values.path_names import relative_name
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.export.content import (
     ExportedSession,
     ExportOptions,
@@ -248,7 +248,7 @@ def _fence(text: str, language: str = "") -> str:
 
 def _code(text: str) -> str:
     """Inline code that its own backticks cannot end."""
-    shown = on_one_line(text)
+    shown = escape_to_one_line(text)
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     marks = "`" * (longest + 1)
     return (
@@ -271,11 +271,11 @@ def _row(row: str) -> str:
 
 def _escape_words(text: str) -> str:
     """The text on one line, escaped for Markdown."""
-    return _SPECIAL_PATTERN.sub(r"\\\1", on_one_line(text))
+    return _SPECIAL_PATTERN.sub(r"\\\1", escape_to_one_line(text))
 
 
 def _markup(text: str) -> str:
-    return escape(on_one_line(text))
+    return escape(escape_to_one_line(text))
 
 
 def plain_document(node: Node, options: ExportOptions) -> Iterator[str]:

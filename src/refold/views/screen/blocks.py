@@ -16,7 +16,7 @@ from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
 from refold.views.call_summary import USUAL_FOLD, ResultFold, result_lines
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
 from refold.views.wrap import fold_lines, wrap_words
@@ -191,7 +191,7 @@ def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
         rows.append(outcome)
     rows += [line(warning, "warn") for warning in block.warnings]
     if block.model and block.asked not in ("", block.model):
-        rows.append(line(f"answered by {on_one_line(block.model)}", "dim"))
+        rows.append(line(f"answered by {escape_to_one_line(block.model)}", "dim"))
     if usage:
         rows.append(turn_line(block.spent, block.last, block.window, block.seconds))
     if block.unheard:

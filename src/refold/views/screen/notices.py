@@ -50,7 +50,7 @@ from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
 from refold.views.children_list import child_end_line, child_start_line
 from refold.views.cost import budget_text
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.notices import (
     ESTIMATED_NOTICE,
     compaction_notice,
@@ -131,14 +131,14 @@ def _choice_line(entry: Entry) -> Line | None:
             change = (
                 f"conversation is now sent as {form}" if form else f"model is now {model}"
             )
-            return line(f"The {on_one_line(change)}.", "dim")
+            return line(f"The {escape_to_one_line(change)}.", "dim")
         case EffortChosen(effort):
             return line(f"The effort is now {effort or 'that of the settings'}.", "dim")
         case ModeChanged(mode):
             return line(f"The mode is now {mode}.", "dim")
         case AgentChosen(agent, preset=preset):
             change = f"preset is now {preset}" if preset else f"agent is now {agent}"
-            return line(f"The {on_one_line(change)}.", "dim")
+            return line(f"The {escape_to_one_line(change)}.", "dim")
         case BudgetSet(budget) if entry.by != "parent":
             return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
         case StepLimitSet(steps):
@@ -156,16 +156,18 @@ def _session_line(entry: Entry) -> Line | None:
     match entry.event:
         case Renamed(name):
             is_now = (
-                f"is now called {on_one_line(name)}" if name else "no longer has a name"
+                f"is now called {escape_to_one_line(name)}"
+                if name
+                else "no longer has a name"
             )
             return line(f"The session {is_now}.", "dim")
         case Tagged(tags):
-            shown = " ".join(f"#{on_one_line(tag)}" for tag in tags)
+            shown = " ".join(f"#{escape_to_one_line(tag)}" for tag in tags)
             return line(
                 f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
             )
         case WorktreeEntered(directory):
-            return line(f"The session works in {on_one_line(directory)} now.", "dim")
+            return line(f"The session works in {escape_to_one_line(directory)} now.", "dim")
         case WorktreeLeft():
             return line(worktree_left_text(entry.event), "dim")
         case PlaceRebuilt():
@@ -184,9 +186,10 @@ def _team_line(entry: Entry) -> Line | None:
             are = "are" if on else "are not"
             return line(f"Model requests {are} recorded from the next turn on.", "dim")
         case MailSent(sender, to, text) if to != "lead":  # else it is shown as a message
-            words = cut(on_one_line(" ".join(text.split())), _MAX_QUOTE_CELLS)
+            words = cut(escape_to_one_line(" ".join(text.split())), _MAX_QUOTE_CELLS)
             return line(
-                f"Mail from {on_one_line(sender)} to {on_one_line(to)}: {words}", "dim"
+                f"Mail from {escape_to_one_line(sender)} to {escape_to_one_line(to)}: {words}",
+                "dim",
             )
         case _:
             return None
@@ -212,8 +215,8 @@ def _problem_line(entry: Entry) -> Line | None:
 def _found_files_text(event: ExternalEditsFound | InstructionsFound) -> str:
     if isinstance(event, ExternalEditsFound):
         return external_edits_notice(event.files)
-    used = [f"Instructions used: {on_one_line(path)}" for path, _ in event.files]
-    return "; ".join((*used, *map(on_one_line, event.notices)))
+    used = [f"Instructions used: {escape_to_one_line(path)}" for path, _ in event.files]
+    return "; ".join((*used, *map(escape_to_one_line, event.notices)))
 
 
 def _file_or_plan_notice(entry: Entry) -> Line | None:
@@ -221,7 +224,7 @@ def _file_or_plan_notice(entry: Entry) -> Line | None:
         case ExternalEditsFound() | InstructionsFound() as event:
             return line(_found_files_text(event), "dim")
         case FileUploaded(path, size):
-            return line(f"Uploaded: {on_one_line(path)} ({size:,} bytes)", "dim")
+            return line(f"Uploaded: {escape_to_one_line(path)} ({size:,} bytes)", "dim")
         case FilesRestored(checkpoint, files=count):
             many = "1 file was" if count == 1 else f"{count} files were"
             return line(f"{many} restored to event {checkpoint}.", "dim")
@@ -231,11 +234,13 @@ def _file_or_plan_notice(entry: Entry) -> Line | None:
         case PlanAnswered(_, approved):
             return line(f"The plan was {'approved' if approved else 'rejected'}.", "dim")
         case Imported(source):
-            text = f"Imported from a file, where it is session {on_one_line(source)}."
+            text = (
+                f"Imported from a file, where it is session {escape_to_one_line(source)}."
+            )
             return line(text, "dim")
         case Forked(source, seq):
             text = (
-                f"Forked from session {on_one_line(source)} at event {seq}. "
+                f"Forked from session {escape_to_one_line(source)} at event {seq}. "
                 "The original is unchanged."
             )
             return line(text, "dim")
@@ -247,8 +252,8 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
     command = view.background.command(end.name)
     if command is None:
         return None
-    words = cut(on_one_line(command.started.command), _MAX_QUOTE_CELLS)
-    text = f"{end.name} {on_one_line(end_text(end))} · {words}"
+    words = cut(escape_to_one_line(command.started.command), _MAX_QUOTE_CELLS)
+    text = f"{end.name} {escape_to_one_line(end_text(end))} · {words}"
     return line(text, "warn" if end.outcome in ("failed", "lost") else "dim")
 
 

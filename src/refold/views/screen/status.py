@@ -27,7 +27,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame, Waiting
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.screen.blocks import CallBlock, Open
 
 EVENT_KINDS = frozenset((
@@ -54,7 +54,7 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
         case ModelAsked():
             return Status("thinking", entry.at)
         case Reserved(purpose):
-            return Status(f"{_SIDE_CALL_PREFIX} {on_one_line(purpose)}", entry.at)
+            return Status(f"{_SIDE_CALL_PREFIX} {escape_to_one_line(purpose)}", entry.at)
         case Settled() if not status.doing.startswith(_SIDE_CALL_PREFIX):
             return status
         case (
@@ -81,7 +81,7 @@ def status_with_live(status: Status, live: Live, since: float) -> Status:
         case ThinkingCame() if status.doing == "waiting":
             return Status("thinking", since, tries=status.tries)
         case CallComing(name):
-            return Status(f"writing a call of {on_one_line(name)}", since)
+            return Status(f"writing a call of {escape_to_one_line(name)}", since)
         case Waiting(seconds, reason, attempt, attempts):
             tries = status.tries + 1
             return Status("waiting", since, reason, seconds, tries, attempt, attempts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.children_list import report_lines, report_start
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import escape_to_one_line, visible
 from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
@@ -71,7 +71,7 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
         case AnswerBlock(text=text, partial=partial):
             yield from _response(text, "cut off here" if partial else "")
         case DroppedBlock(text=text):
-            yield from _response(text, on_one_line(block.mark))
+            yield from _response(text, escape_to_one_line(block.mark))
         case ThinkingBlock(text=text):
             yield from _mark_first_line("∴ ", visible(text))
         case CallBlock():
@@ -91,21 +91,21 @@ def _message(block: MessageBlock) -> Iterator[str]:
         yield f"› {plain_text([first])}"
         yield from (plain_text([row]) for row in rest)
         return
-    sender = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
+    sender = "" if block.sender == "person" else f"{escape_to_one_line(block.sender)}: "
     yield from _mark_first_line("› ", sender + visible(block.user_text))
     for image in block.images:
-        yield f"  [image {on_one_line(image.name or image.media_type)}]"
+        yield f"  [image {escape_to_one_line(image.name or image.media_type)}]"
     if block.later:
         yield "  (queued for the next turn)"
 
 
 def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
-    by = f" (by the code of {on_one_line(block.within)})" if block.within else ""
+    by = f" (by the code of {escape_to_one_line(block.within)})" if block.within else ""
     yield f"● {text}{by}"
     if block.answered:
-        yield f"  ? {on_one_line(block.reason or 'asked')}: {on_one_line(block.answered)}"
+        yield f"  ? {escape_to_one_line(block.reason or 'asked')}: {escape_to_one_line(block.answered)}"
     if block.stage == "asked":
-        yield f"  ? it waits for a person: {on_one_line(block.reason)}"
+        yield f"  ? it waits for a person: {escape_to_one_line(block.reason)}"
     elif block.open:
         yield "  └ running" if block.stage == "running" else "  └ not begun"
     for index, row in enumerate(result_rows(block, _UNLIMITED_ROOM, directory)):
@@ -119,7 +119,7 @@ def _streaming_lines(coming: StreamingBlock) -> Iterator[str]:
         case "thought":
             yield from _mark_first_line("∴ ", visible(str(coming.text)) + " …")
         case "call":
-            yield f"● {on_one_line(str(coming.text))} …"
+            yield f"● {escape_to_one_line(str(coming.text))} …"
 
 
 def _mark_first_line(mark: str, text: str) -> Iterator[str]:

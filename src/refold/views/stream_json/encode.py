@@ -46,7 +46,7 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.views import notices
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
@@ -237,7 +237,7 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
             seq=seq, call_id=call.id, tool=call.name, arguments=call.plain_arguments
         )
     if answer.warning:
-        yield documents.Notice(seq=seq, text=on_one_line(answer.warning))
+        yield documents.Notice(seq=seq, text=escape_to_one_line(answer.warning))
 
 
 def _encode_call(event: Event, seq: int) -> Iterator[EventDocument]:

@@ -54,7 +54,7 @@ from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.text import clean
-from refold.views.escape import on_one_line
+from refold.views.escape import escape_to_one_line
 from refold.views.picker import OnMove, Picker, Search
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
@@ -103,7 +103,7 @@ class PromptToolkitReader:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         begun, self._shortcuts = text or self._take_unsent_text(), not text
         self._message_prompt.reserve_space_for_menu = max(
-            min(_MENU_ROWS, self._printer.status_room), 6
+            min(_MENU_ROWS, self._printer.max_status_rows), 6
         )
         try:
             answer = await self._run_prompt(
@@ -414,6 +414,6 @@ class PromptCompleter(Completer):
             yield Completion(
                 offer.text,
                 start_position=-offer.instead_of,
-                display=on_one_line(offer.shown or offer.text),
-                display_meta=on_one_line(offer.about),
+                display=escape_to_one_line(offer.shown or offer.text),
+                display_meta=escape_to_one_line(offer.about),
             )
