@@ -25,6 +25,7 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")]
 )
 SHELVES = ("start", "guides", "reference", "explain")
+MAX_GUIDE_WORDS = 900
 KINDS = {"added", "changed", "fixed", "removed", "security"}
 
 
@@ -94,6 +95,25 @@ def test_every_page_stands_on_a_shelf() -> None:
     assert pages == ["docs/README.md"]
 
 
+def test_a_guide_has_fewer_than_900_words() -> None:
+    """What is longer is reference, and goes to that shelf."""
+    sizes = {
+        page.name: len(page.read_text(encoding="utf-8").split())
+        for page in ROOT.glob("docs/guides/*.md")
+    }
+
+    assert {page: size for page, size in sizes.items() if size >= MAX_GUIDE_WORDS} == {}
+
+
+def test_every_page_begins_with_a_sentence_about_its_purpose() -> None:
+    pages = [page for shelf in SHELVES for page in ROOT.glob(f"docs/{shelf}/*.md")]
+    begins = {
+        page.name: page.read_text(encoding="utf-8").partition("\n\n")[2] for page in pages
+    }
+
+    assert [name for name, text in begins.items() if not re.match(r"(`?\w|\[)", text)] == []
+
+
 def test_settings_tables_use_toml_values_and_no_python_syntax() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
     table = page.split("<!-- generated: settings -->")[1].split("<!-- end -->")[0]
@@ -149,7 +169,7 @@ def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
 
 
 def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
-    page = (ROOT / "docs/guides/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| (\d+) \| (.*) \|$", page.split("## Exit codes")[1], re.MULTILINE
     )

@@ -1,7 +1,6 @@
 """Agents as values: found by name, limited to the tools and rights that they were given."""
 
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from refold.tools.python_tool import python
 from refold.tools.task import task
 from refold.tools.turn_control import finish
 from refold.values.tools import Effect
+from tests.documents import read_pages
 
 # With a change of a prompt its version changes, here and in its file.
 PROMPTS = {
@@ -97,7 +97,7 @@ def test_agent_descriptions_and_prompts_stay_within_their_limits(agent: Profile)
 
 @pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
 def test_every_agent_is_listed_in_the_agents_document(agent: Profile) -> None:
-    page = (Path(__file__).parents[2] / "docs/guides/agents.md").read_text(encoding="utf-8")
+    page = read_pages("guides/agents")
     works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
 
     assert f"| `{agent.name}` | {works} | {agent.description} | `{agent.role}` |" in page

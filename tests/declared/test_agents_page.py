@@ -8,10 +8,9 @@ import pytest
 
 from refold.cli.main import main
 from refold.declared.agent_files import parse_agent_file
+from tests.documents import read_pages
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/agents-as-data.md").read_text(
-    encoding="utf-8"
-)
+PAGE = read_pages("guides/agents-as-data", "reference/agents-as-data")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 # Commands with a task for a model: they need one.
 COMMANDS = [

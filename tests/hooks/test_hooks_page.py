@@ -10,8 +10,9 @@ import pytest
 from refold.cli.main import main
 from refold.hooks.answers import HookAnswer, document_answer
 from refold.hooks.configuration import HOOK_EVENTS, Hook, read
+from tests.documents import read_pages
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "hooks.md").read_text()
+PAGE = read_pages("guides/hooks", "reference/hooks")
 
 
 def blocks(language: str) -> list[str]:

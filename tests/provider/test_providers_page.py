@@ -3,7 +3,6 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from refold.config.settings import Settings
 from refold.provider import efforts, gemini, images, ollama, spec
 from refold.provider.spec import Quirks
+from tests.documents import read_pages
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/providers.md").read_text(encoding="utf-8")
+PAGE = read_pages("guides/providers", "reference/providers")
 EFFORTS = ("low", "medium", "high", "max")
 
 

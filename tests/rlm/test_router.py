@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from refold.rlm.router import Route, Size, route, whole_material_words
+from tests.documents import read_pages
 
 TASKS: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("router_tasks.yaml").read_text(encoding="utf-8")
@@ -110,7 +111,7 @@ HARD: list[dict[str, Any]] = yaml.safe_load(
 
 def test_the_page_states_the_score_on_unseen_misleading_questions() -> None:
     """Its score on the questions that did not shape it is the figure that counts."""
-    page = (Path(__file__).parents[2] / "docs/guides/rlm.md").read_text(encoding="utf-8")
+    page = read_pages("guides/rlm", "reference/rlm")
     unseen = [task for task in HARD if task.get("unseen")]
 
     right = sum(chosen_way(task) == task["way"] for task in unseen)

@@ -22,7 +22,7 @@ def ids(documents: list[Plain]) -> list[str]:
 
 
 class Reader:
-    """Does what docs/guides/server.md says: keeps the last id, and text by its offset."""
+    """Does what docs/reference/server.md says: keeps the last id, and text by its offset."""
 
     def __init__(self) -> None:
         self.last, self.seen = "0", list[Plain]()

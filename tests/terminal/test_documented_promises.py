@@ -133,7 +133,7 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
 def test_promise_expand_shows_the_newest_result_in_full(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    quote("guides/terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
+    quote("reference/terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
     pager = tmp_path / "pager"
     pager.write_text('#!/bin/sh\ncat > "$0.seen"\n')
     pager.chmod(0o755)
@@ -155,7 +155,7 @@ def test_promise_expand_shows_the_newest_result_in_full(
 def test_promise_an_edit_that_would_fail_fails_without_a_question(
     open_terminal: OpenTerminal, tmp_path: Path, beside_a_read: bool
 ) -> None:
-    quote("guides/terminal.md", "it fails without a question.")
+    quote("reference/terminal.md", "it fails without a question.")
     (tmp_path / "hello.py").write_text("hello\n")
     read = {"tool": "read_file", "arguments": {"path": "hello.py"}}
     edit = {"path": "hello.py", "old": "not there", "new": "x"}
@@ -173,8 +173,8 @@ def test_promise_an_edit_that_would_fail_fails_without_a_question(
 def test_promise_the_address_of_a_link_is_shown_inside_tmux(
     open_terminal: OpenTerminal,
 ) -> None:
-    quote("guides/terminal.md", "`words (address)`")
-    quote("guides/full-screen.md", "inside tmux, its address stands behind its text.")
+    quote("reference/terminal.md", "`words (address)`")
+    quote("reference/full-screen.md", "inside tmux, its address stands behind its text.")
     link = {"text": "See [it](https://example.org/a)."}
     for flags in ((), ("tui",)):
         at = open_terminal(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
@@ -188,7 +188,7 @@ def test_promise_the_address_of_a_link_is_shown_inside_tmux(
 def test_promise_a_stop_before_the_answer_restores_the_message(
     open_terminal: OpenTerminal, flags: tuple[str, ...]
 ) -> None:
-    quote("guides/terminal.md", "an empty input gets your message back.")
+    quote("reference/terminal.md", "an empty input gets your message back.")
     at = open_terminal({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
     at.type("look at that" + ENTER)
     at.until("tops" if flags else "stop")
@@ -204,7 +204,7 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
 def test_promise_esc_and_ctrl_c_stop_a_running_command(
     open_terminal: OpenTerminal, tmp_path: Path, key: str
 ) -> None:
-    quote("guides/terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
+    quote("reference/terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
     mark = f"61.{os.getpid()}"
     at = open_terminal(
         bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")

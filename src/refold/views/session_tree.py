@@ -1,6 +1,6 @@
 """A session and its subagents: agent, status, progress, usage. Pure.
 
-As lines that fit the screen, and as a document; docs/guides/tree.md describes its fields.
+As lines that fit the screen, and as a document; docs/reference/tree.md describes its fields.
 `node_detail` shows one node in full, and `timeline` every span.
 """
 

@@ -22,9 +22,10 @@ from refold.provider.command.spec import (
 from refold.provider.port import Done, TextDelta
 from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
+from tests.documents import read_pages
 from tests.provider.command.fakes import ask, lines, request, words, write_shell_program
 
-PAGE = (Path(__file__).parents[3] / "docs/guides/backends.md").read_text(encoding="utf-8")
+PAGE = read_pages("guides/backends", "reference/backends")
 
 
 def settings(text: str) -> tuple[CommandSpec, ...]:
@@ -93,6 +94,7 @@ def test_reading_settings_does_not_import_the_providers() -> None:
     code = """
 import sys
 import refold.config.settings
+from tests.documents import read_pages
 light = {"refold.provider", "refold.provider.settings", "refold.provider.command",
          "refold.provider.settings"}
 print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
