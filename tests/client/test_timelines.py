@@ -1,6 +1,7 @@
 """The timeline of a stored session in pages."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -8,29 +9,52 @@ from msgspec import Raw
 from refold.client.timelines import Timelines
 from refold.errors import BadInput
 from refold.journal.events.kinds import (
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
     Event,
     ModelAnswered,
     ModelAsked,
+    ModelFailed,
     Said,
     SessionStarted,
+    Started,
     TurnEnded,
     TurnStarted,
 )
 from refold.journal.home import JournalDirectory
-from refold.journal.state.session_tree import Node
+from refold.journal.session_index import TreeNews
+from refold.journal.store.disk import Disk
+from refold.journal.store.writer_lock import LockFile, this_process
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
+from refold.views.timeline import TimelineRow, timeline
 from tests.journal.shelves import put_journal
 
 ID = "20260101-000001-0001"
 
 
-class CountingDirectory(JournalDirectory):
-    trees = 0
+class CountingNews:
+    """Counts the entries that are new."""
 
-    def tree(self, session: str) -> Node:
-        self.trees += 1
-        return super().tree(session)
+    def __init__(self, news: TreeNews, counts: list[int]) -> None:
+        self._news, self._counts = news, counts
+        self.damages = news.damages
+
+    def new_entries(self) -> list[tuple[str, Entry]]:
+        entries = self._news.new_entries()
+        self._counts.append(len(entries))
+        return entries
+
+
+class CountingDirectory(JournalDirectory):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.counts = list[int]()
+
+    def follow(self, session: str, address: str) -> Any:
+        return CountingNews(super().follow(session, address), self.counts)
 
 
 def steps(count: int, *calls: ToolCall) -> tuple[Event, ...]:
@@ -60,20 +84,65 @@ def test_pages_of_a_timeline_are_taken_from_one_reading(tmp_path: Path) -> None:
     timelines = Timelines(home, lambda call: call.name)
 
     assert read_all(timelines, 2) == [f"root/step-{n}" for n in range(1, 8)]
-    assert home.trees == 1
+    assert [count for count in home.counts if count] == [3 + 2 * 7 + 1]
 
 
-def test_a_journal_that_has_grown_is_read_again(tmp_path: Path) -> None:
+def test_of_a_journal_that_grows_only_new_events_are_read(tmp_path: Path) -> None:
     home = CountingDirectory(tmp_path)
-    put_journal(home, ID, *session(*steps(1)))
+    put_journal(home, ID, *session(*steps(100)))
     timelines = Timelines(home, lambda call: call.name)
-    before = read_all(timelines, 10)
+    before = read_all(timelines, 1000)
 
-    put_journal(home, ID, *session(*steps(2)))
+    put_journal(home, ID, *session(*steps(101)))
 
-    assert before == ["root/step-1"]
-    assert read_all(timelines, 10) == ["root/step-1", "root/step-2"]
-    assert home.trees == 2
+    assert read_all(timelines, 1000) == [*before, "root/step-101"]
+    assert [count for count in home.counts if count] == [3 + 2 * 100, 2]
+
+
+def test_a_timeline_that_grows_event_by_event_equals_one_that_is_made_at_once(
+    tmp_path: Path,
+) -> None:
+    home, child = JournalDirectory(tmp_path), f"{ID}/child-1"
+    calls = [ToolCall(f"c{n}", "task", Raw(b"{}")) for n in (1, 2)]
+    events = session(
+        *steps(1, *calls), Started("c2"), ChildBorn("child-1", "c2", "explore", "Look"),
+        Ended("c2", "done", "Seen."), ChildEnded("child-1", "answered", "done"),
+        Started("c1"), Ended("c1", "failed", "No."), ModelAsked(), ModelFailed("busy"),
+        *steps(2), TurnEnded("answered"),
+    )  # fmt: skip
+    growing = Timelines(home, lambda call: call.name)
+    put_journal(home, ID, *events[:1])
+    rows = list[TimelineRow]()
+
+    for count in range(1, len(events) + 1):
+        put_journal(home, ID, *events[:count])
+        if any(isinstance(event, ChildBorn) for event in events[:count]):
+            put_journal(home, child, *session(*steps(1)))
+        rows = timeline(home.tree(ID), 2.0, lambda call: call.name)
+        assert growing.page(ID, 100).rows == tuple(rows)
+
+    assert [row.address for row in rows] == [
+        "root/step-1", "root/c1", "root/c2", "root/child-1", "root/step-2", "root/step-3",
+        "root/step-4", "root/child-1/step-1",
+    ]  # fmt: skip
+
+
+def test_an_open_call_is_running_while_its_process_lives_and_cut_off_afterwards(
+    tmp_path: Path,
+) -> None:
+    home = JournalDirectory(tmp_path)
+    file = put_journal(home, ID, *session(ModelAsked()))
+    timelines = Timelines(home, lambda call: call.name)
+
+    (cut_off,) = timelines.page(ID, 10).rows
+    lock = LockFile(file.parent, Disk())
+    lock.sign(this_process(1), (0, ""), 0)
+    lock.close()
+    (running,) = timelines.page(ID, 10).rows
+
+    assert (cut_off.outcome, cut_off.seconds) == ("cut_off", None)
+    assert running.outcome == "running"
+    assert running.seconds is not None
 
 
 def test_pages_end_where_a_model_uses_the_id_of_a_call_again(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""The timelines of stored sessions in pages: the rows of one are made once, until its journals grow.
+"""The timelines of stored sessions in pages: entries are folded once, and then only those that are new.
 
-`views.timeline` makes the rows; `stored_sessions` is asked for them. Everything here blocks on the disk.
+`views.timeline` makes the rows, of the page that is asked for; `stored_sessions` asks. Everything here
+blocks on the disk.
 """
 
 import time
@@ -9,16 +10,17 @@ from collections.abc import Sequence
 from threading import Lock
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.journal.session_index import SessionIndex, TreeNews
-from refold.journal.state.session_tree import ROOT_ADDRESS
+from refold.journal.events.kinds import Entry
+from refold.journal.session_index import SessionIndex
+from refold.journal.state.fold import View, fold
+from refold.journal.state.session_tree import ROOT_ADDRESS, Node
+from refold.views.activity import ActivityFold, Span
 from refold.views.session_tree import Labels
-from refold.views.timeline import TimelineRow, timeline
+from refold.views.timeline import TimelineRow, began_at, timeline_row
 
 _MAX_TIMELINES = 4  # in memory: of those that are scrolled now
-_OPEN_OUTCOMES = ("running", "waiting")  # of rows that still run
 
 
 class TimelinePage(Struct, frozen=True):
@@ -26,14 +28,6 @@ class TimelinePage(Struct, frozen=True):
 
     rows: tuple[TimelineRow, ...]
     following: str
-
-
-class _Timeline(Struct, frozen=True):
-    news: TreeNews  # tells whether the journals have grown since
-    writer: str
-    rows: Sequence[TimelineRow]
-    cursors: Sequence[str]  # of each row
-    positions: dict[str, int]  # of each cursor
 
 
 class Timelines:
@@ -50,42 +44,89 @@ class Timelines:
         Raises `BadInput` if there is none.
         """
         with self._lock:
-            current = self._read(id_)
-        if after and after not in current.positions:
+            timeline = self._known.pop(id_, None) or _Timeline(self._home, id_)
+            self._known[id_] = timeline
+            while len(self._known) > _MAX_TIMELINES:
+                self._known.popitem(last=False)
+            timeline.update()
+            return timeline.page(limit, after, self._label)
+
+
+class _GrowingNode:
+    """A session of the tree: its spans and its view, as of the newest entry that was read."""
+
+    def __init__(self, address: str, session: str) -> None:
+        self.address, self.session = address, session
+        self.activity, self.view = ActivityFold(), View()
+        self.is_written = False
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.activity.add(entry)
+        self.view = fold(entries, self.view)
+
+    @property
+    def node(self) -> Node:
+        return Node(self.address, self.session, (), self.view, written=self.is_written)
+
+
+class _Timeline:
+    """A tree that is followed. `_spans` are in the order in which they began, with their cursors."""
+
+    def __init__(self, home: SessionIndex, id_: str) -> None:
+        self._home, self._id = home, id_
+        self._news = home.follow(id_, ROOT_ADDRESS)
+        self._nodes = dict[str, _GrowingNode]()  # parents before their subagents
+        self._spans: Sequence[tuple[Span, _GrowingNode]] = ()
+        self._cursors: Sequence[str] = ()
+        self._positions = dict[str, int]()  # of each cursor
+
+    def update(self) -> None:
+        """Fold what is new, and look which sessions are written."""
+        has_grown = self._fold_news()
+        open_nodes = [node for node in self._nodes.values() if node.view.turn.seq]
+        for node in open_nodes:
+            node.is_written = self._home.writer(node.session) is not None
+        if not all(node.is_written for node in open_nodes):
+            has_grown |= (
+                self._fold_news()
+            )  # the end of a turn comes before that of its writer
+        if has_grown:
+            self._sort()
+
+    def page(self, limit: int, after: str, label: Labels) -> TimelinePage:
+        if after and after not in self._positions:
             raise BadInput(f"no call of this conversation has the address {after!r}")
-        begin = current.positions[after] + 1 if after else 0
-        end = begin + limit
-        now = time.time()
-        rows = tuple(_with_time(row, now) for row in current.rows[begin:end])
-        return TimelinePage(
-            rows, current.cursors[end - 1] if end < len(current.rows) else ""
+        begin = self._positions[after] + 1 if after else 0
+        end, now = begin + limit, time.time()
+        nodes = {address: node.node for address, node in self._nodes.items()}
+        rows = tuple(
+            timeline_row(span, nodes[node.address], now, label)
+            for span, node in self._spans[begin:end]
         )
+        return TimelinePage(rows, self._cursors[end - 1] if end < len(self._spans) else "")
 
-    def _read(self, id_: str) -> _Timeline:
-        known = self._known.pop(id_, None)
-        writer = self._home.writer(id_)
-        text = writer.text if writer else ""
-        if known is None or known.writer != text or known.news.new_entries():
-            known = self._make(id_, text)
-        self._known[id_] = known
-        while len(self._known) > _MAX_TIMELINES:
-            self._known.popitem(last=False)
-        return known
+    def _fold_news(self) -> bool:
+        entries = dict[str, list[Entry]]()
+        for address, entry in self._news.new_entries():
+            entries.setdefault(address, []).append(entry)
+        for address, new in entries.items():
+            if address not in self._nodes:
+                session = f"{self._id}{address.removeprefix(ROOT_ADDRESS)}"
+                self._nodes[address] = _GrowingNode(address, session)
+            self._nodes[address].add(new)
+        return bool(entries)
 
-    def _make(self, id_: str, writer: str) -> _Timeline:
-        news = self._home.follow(id_, ROOT_ADDRESS)
-        news.new_entries()  # before the rows are made, so that none is missed
-        rows = timeline(self._home.tree(id_), time.time(), self._label)
+    def _sort(self) -> None:
+        spans = [
+            (span, node) for node in self._nodes.values() for span in node.activity.spans
+        ]
+        spans.sort(key=lambda pair: began_at(pair[0]))  # at the same moment: parents first
         cursors, positions = list[str](), dict[str, int]()
-        for position, row in enumerate(rows):
+        for position, (span, node) in enumerate(spans):
             # Call ids are those of a model, which may use one again.
-            cursor = row.address if row.address not in positions else f"{row.address}#{position}"  # fmt: skip
+            address = f"{node.address}/{span.id}"
+            cursor = address if address not in positions else f"{address}#{position}"
             cursors.append(cursor)
             positions[cursor] = position
-        return _Timeline(news, writer, rows, cursors, positions)
-
-
-def _with_time(row: TimelineRow, now: float) -> TimelineRow:
-    if row.seconds is None or row.outcome not in _OPEN_OUTCOMES:
-        return row
-    return replace(row, seconds=round(max(0.0, now - row.at), 3))
+        self._spans, self._cursors, self._positions = spans, cursors, positions

@@ -4,7 +4,7 @@ It is computed from all entries, because the view drops what has ended. A span w
 end is running, or was running when its process died: `session_tree.state` decides.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -183,14 +183,14 @@ def spent_by(span: Span) -> Spent:
 
 
 def activity_of(entries: Iterable[Entry]) -> Activity:
-    fold = _ActivityFold()
+    fold = ActivityFold()
     for entry in entries:
         fold.add(entry)
     return fold.result()
 
 
-class _ActivityFold:
-    """Collects spans from entries."""
+class ActivityFold:
+    """Collects spans from entries, also from those of a session that grows."""
 
     def __init__(self) -> None:
         self._every: list[Span] = []
@@ -198,6 +198,11 @@ class _ActivityFold:
         self._step, self._traced = -1, 0
         self._steps = 0
         self._seconds, self._since, self._last = 0.0, None, 0.0
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """The spans so far, in the order of their first entries."""
+        return self._every
 
     def result(self) -> Activity:
         return Activity(tuple(self._every), self._seconds, self._since, self._last)

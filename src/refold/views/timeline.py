@@ -52,7 +52,7 @@ class TimelineRow(Struct, frozen=True):
 def timeline(root: Node, now: float, label: Labels) -> list[TimelineRow]:
     """The spans of a node and all nodes below it, in the order in which they began."""
     rows = [
-        _timeline_row(span, node, now, label)
+        timeline_row(span, node, now, label)
         for node in walk(root)
         for span in activity_of(node.entries).spans
     ]
@@ -93,11 +93,16 @@ def _response_outcome(end: ModelAnswered | ModelFailed | None) -> str:
     return "stopped" if end.partial else "done"
 
 
-def _timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineRow:
-    outcome = outcome_of(span, node)
-    began = span.at
-    if isinstance(span, ToolStep):
-        began = span.at if span.started is None else span.started
+def began_at(span: Span) -> float:
+    """When a span began: a call when it started, not when the model made it."""
+    if isinstance(span, ToolStep) and span.started is not None:
+        return span.started
+    return span.at
+
+
+def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineRow:
+    """The row of a span of this node, whose entries are not read."""
+    outcome, began = outcome_of(span, node), began_at(span)
     until = span.ended
     if until is None and outcome != "cut_off":
         until = now
