@@ -142,10 +142,10 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
 async def test_an_idle_conversation_that_was_closed_leaves_no_object_behind(
     tmp_path: Path,
 ) -> None:
-    async with server(tmp_path, "One.", idle_seconds=0.2) as client:
+    async with open_server(tmp_path, "One.", idle_seconds=0.2) as client:
         references = await talk_once(client)
-        await until(lambda: not client.host.conversations)
-        await until(lambda: count_objects(references) == 0)
+        await wait_until(lambda: not client.host.conversations)
+        await wait_until(lambda: count_objects(references) == 0)
 
 
 def count_objects(references: Iterable[weakref.ref[object]]) -> int:
@@ -158,7 +158,7 @@ async def talk_once(client: Client) -> list[weakref.ref[object]]:
     """Have one turn. Return references to what is open for the conversation."""
     id_ = await client.begin()
     async with client.follow(id_, "0") as socket:
-        await order(socket, "user_message", text="a")
+        await send_order(socket, "user_message", text="a")
         await read_until(socket, "result")
     there = client.host.conversation(id_)
     assert there is not None
