@@ -12,7 +12,7 @@ import anyio
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Checkpointed
-from refold.place.port import ReportProgress
+from refold.place.port import FileChange, ReportProgress, Snapshots, Trees
 from refold.tools.contract import Tool
 from refold.values.live import Progress, Waiting
 from refold.values.messages import ToolCall
@@ -82,17 +82,23 @@ async def save(
         # Changes seen by the first snapshot of a turn were made by other programs.
         ours = saved.seq > record.view.turn.seq and taken.trees != saved.trees
         different = (
-            await anyio.to_thread.run_sync(
-                world.snapshots.changes, saved.trees, taken.trees
-            )
-            if ours
-            else ()
+            await _changes(world.snapshots, saved.trees, taken.trees) if ours else ()
         )
     except ToolFailed as error:
         _show_failure(str(error), world, record)
         return
     news = tuple((change.path, change.kind) for change in different)
     await record(Checkpointed(taken.trees, taken.left_out, news), by="place")
+
+
+async def _changes(
+    snapshots: Snapshots, before: Trees, after: Trees
+) -> Sequence[FileChange]:
+    """What is different, or () if that cannot be told: `before` may be lost with its place."""
+    try:
+        return await anyio.to_thread.run_sync(snapshots.changes, before, after)
+    except ToolFailed:
+        return ()
 
 
 def _show_progress(record: Record, call_id: str, done: int, total: int) -> None:
