@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold.place.openat import Opening, open_by_walking, openat2_opener
-from tests.place.places import SHELL_ARGV, run_sshd
+from tests.place.places import SHELL_ARGV, has_sshd, run_sshd
 from tests.place.ports import PORT_KINDS, Port, needs_this_machine
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
@@ -32,10 +32,8 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
 def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
     """What `open_files`, `open_commands` and `open_snapshots` open in this test."""
     argv: tuple[str, ...] = ()
-    if request.param == "pipe":
-        argv = SHELL_ARGV
-    elif request.param == "ssh":
-        argv = request.getfixturevalue("sshd")
+    if request.param == "elsewhere":
+        argv = request.getfixturevalue("sshd") if has_sshd() else SHELL_ARGV
     with Port(argv, tmp_path.parent / f"{tmp_path.name}-data") as port:
         Port.current = port
         yield port

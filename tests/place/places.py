@@ -116,10 +116,17 @@ def old_python(folder: Path) -> tuple[str, ...]:
     )
 
 
+def has_sshd() -> bool:
+    return os.path.exists(_SSHD) and shutil.which("ssh-keygen") is not None
+
+
 @contextmanager
 def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
-    """A server of our own on loopback. The result is the command that reaches a shell there."""
-    if not (os.path.exists(_SSHD) and shutil.which("ssh-keygen")):
+    """A server of our own on loopback. The result is the command that reaches a shell there.
+
+    All commands share one connection: its keys are exchanged once, and not for each test.
+    """
+    if not has_sshd():
         pytest.skip("openssh-server is not installed")
     for key in ("host", "user"):
         subprocess.run(
@@ -131,7 +138,7 @@ def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
     (folder / "config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\n"
         f"AuthorizedKeysFile {folder}/user.pub\nPidFile none\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nAcceptEnv *\n"
+        "PasswordAuthentication no\nAcceptEnv *\nMaxSessions 100\n"
     )
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)
@@ -142,14 +149,27 @@ def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
     while b"listening" not in (line := server.stderr.readline()):
         if not line:
             pytest.skip("sshd does not run here")
+    options = (
+        "-F", "none", "-i", f"{folder}/user", "-p", str(port),
+        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new",
+        "-o", f"UserKnownHostsFile={folder}/known", "-o", "LogLevel=ERROR",
+        "-o", f"ControlPath={folder}/shared", "-o", "SendEnv=XDG_* LC_*",
+    )  # fmt: skip
+    # It prints when it is ready, and ends with its input.
+    shared = subprocess.Popen(
+        ["ssh", "-T", "-M", *options, "127.0.0.1", "echo ready; exec cat"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert shared.stdin is not None
+    assert shared.stdout is not None
     try:
-        yield (
-            "ssh", "-T", "-F", "none", "-i", f"{folder}/user", "-p", str(port),
-            "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new",
-            "-o", f"UserKnownHostsFile={folder}/known", "-o", "LogLevel=ERROR",
-            "-o", "SendEnv=XDG_* LC_*", "127.0.0.1", 'HOME="$LC_TEST_HOME" exec sh',
-        )  # fmt: skip
+        if shared.stdout.readline() != b"ready\n":
+            pytest.skip("ssh does not connect to sshd here")
+        yield ("ssh", "-T", *options, "127.0.0.1", 'HOME="$LC_TEST_HOME" exec sh')
     finally:
+        shared.stdin.close()
+        shared.wait()
+        shared.stdout.close()
         server.terminate()
         server.wait()
         server.stderr.close()

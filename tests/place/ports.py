@@ -2,8 +2,9 @@
 
 A module joins with `pytestmark = pytest.mark.usefixtures("port")`, and opens what it tests with
 `open_files`, `open_commands` and `open_snapshots`. Each test then runs on this machine, and as a
-peer test at the end of a pipe to a shell and over SSH. A test of how this machine
-does it calls `needs_this_machine`.
+peer test elsewhere: over SSH, or at the end of a pipe to a shell if there is no SSH server. The pipe is
+the same program with fewer processes in between; `test_workspaces_elsewhere` has a test of each kind.
+A test of how this machine does it calls `needs_this_machine`.
 """
 
 import os
@@ -22,11 +23,7 @@ from refold.place.openat import Opening, open_beneath
 from refold.place.port import Commands, Files, Snapshots
 from tests.place.places import Place
 
-PORT_KINDS = (
-    "here",
-    pytest.param("pipe", marks=pytest.mark.peer),
-    pytest.param("ssh", marks=pytest.mark.peer),
-)
+PORT_KINDS = "here", pytest.param("elsewhere", marks=pytest.mark.peer)
 _UNCONFINED = {"profile": "off", "network": False, "user_namespaces": False}
 
 
