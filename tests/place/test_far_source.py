@@ -1,15 +1,17 @@
 """The program that is sent to a place: what it needs there, and that it is the modules of here."""
 
 import ast
+import json
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from refold.errors import BadInput
 from refold.place.elsewhere.address import parse_address
-from refold.place.elsewhere.far_source import far_modules
+from refold.place.elsewhere.far_source import far_modules, far_program, first_bytes
 from refold.place.elsewhere.older_python import rewrite_module
 
 pytestmark = pytest.mark.slow  # it rewrites eighty modules
@@ -53,6 +55,30 @@ def test_each_module_of_the_far_side_loads_with_the_standard_library_alone(
     )  # fmt: skip
 
     assert (loaded.stdout.strip(), loaded.stderr) == ("", "")
+
+
+def test_the_program_is_read_from_the_cache_until_a_module_changes(
+    tmp_path: Path,
+) -> None:
+    """A cached one has a mark, which is sent as it is."""
+    program = far_program(tmp_path / "cache")
+    (file,) = (tmp_path / "cache").iterdir()
+    head = json.loads(file.read_bytes().partition(b"\n")[0])
+    marked = program + b"marked"
+
+    def write(**fields: object) -> None:
+        file.write_bytes(json.dumps({**head, **fields}).encode() + b"\n" + marked)
+
+    own_hash = sha256(marked).hexdigest()
+    write(program=own_hash)
+    assert first_bytes(tmp_path / "cache") == f"{len(marked):010d}".encode() + marked
+    write()  # the zip is damaged
+    assert far_program(tmp_path / "cache") == program
+    write(program=own_hash, files={**head["files"], "refold/errors.py": "older"})
+    assert far_program(tmp_path / "cache") == program
+    write(program=own_hash, files={})
+    assert far_program(tmp_path / "cache") == program
+    assert far_program() == program
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ class WorkspaceElsewhere(Workspace):
                 "processes": limits.command_processes,
                 "memory": limits.command_memory_mib * _MIB_BYTES,
             },
+            paths.place_program,
         )
         self._pipe = Pipe(address, wanted, environ)
         self._packs = HomePacks(paths.checkpoints, self.directory, environ)

@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import closing
 
 from refold.cli.start_elsewhere import address_given
+from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.place.elsewhere.address import parse_address
@@ -16,7 +17,7 @@ from refold.place.elsewhere.pipe import Pipe, PlaceSettings
 from refold.place.elsewhere.place_ports import ForwardedPort, ports_of
 
 # It runs no commands there.
-_NO_SANDBOX = PlaceSettings({"profile": "off", "network": True, "user_namespaces": False})
+_NO_SANDBOX = {"profile": "off", "network": True, "user_namespaces": False}
 _MAX_PORT = 65535
 
 
@@ -33,7 +34,8 @@ def run(args: Namespace) -> int:
         if not 0 < port <= _MAX_PORT:
             raise BadInput(f"{port} is not a port: give one from 1 to {_MAX_PORT}")
     address = parse_address(address_given("refold ports", args.address))
-    with closing(Pipe(address, _NO_SANDBOX, os.environ)) as pipe:
+    wanted = PlaceSettings(_NO_SANDBOX, cache=paths(os.environ).place_program)
+    with closing(Pipe(address, wanted, os.environ)) as pipe:
         if not args.port:
             ports = ports_of(pipe)
             write("".join(f"{port}\n" for port in ports) or "no server listens there\n")

@@ -53,6 +53,11 @@ class Paths(Struct, frozen=True):
         return self.data / "places"
 
     @property
+    def place_program(self) -> Path:
+        """A cache: the program that is sent to workspaces elsewhere."""
+        return self.data / "place-program"
+
+    @property
     def folders(self) -> Path:
         return self.config / "folders.toml"
 

@@ -56,6 +56,7 @@ STORED_KINDS = (
     StoredKind("index", "data", ("catalogue.sqlite*",), "refold sessions reindex"),
     StoredKind("cached answers", "data", ("memo/*",), _CLEAN_COMMAND, is_cache=True),
     StoredKind("repository maps", "data", ("maps/*",), _CLEAN_COMMAND, is_cache=True),
+    StoredKind("place program", "data", ("place-program/*",), _CLEAN_COMMAND, is_cache=True),
     StoredKind("saved prompts", "state", ("local/prefixes/*",), _CLEAN_COMMAND, is_cache=True),
     LOCAL_MODELS,
     StoredKind(  # never all of `models`, which `REFOLD_HOME` shares with downloaded models

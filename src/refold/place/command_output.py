@@ -15,7 +15,7 @@ from refold.values.kept_output import Printed
 _AT_ONCE = 256 * 1024  # bytes of one read
 _PIPE_BYTES = 1024 * 1024  # the size of our pipes, if the system permits it
 _REPORT_SECONDS = 0.05  # between two calls of a listener
-_REPORT_BYTES = 32 * 1024  # passed to a listener in one call
+MAX_REPORT_BYTES = 32 * 1024  # passed to a listener in one call
 _MAX_BINARY_BYTES = 1024 * 1024  # output up to here keeps all binary data
 _BINARY_PIECE_BYTES = 64 * 1024  # of that, of which the ends are shown
 _NO_TEXT = 0.1  # of the characters of a piece
@@ -38,12 +38,18 @@ class ThrottledOutput:
         return max(0.0, self._next - time.monotonic()) if self._waiting else None
 
     def add(self, piece: bytes) -> None:
-        self._waiting += piece[-_REPORT_BYTES:]
-        over = max(0, len(self._waiting) - _REPORT_BYTES)
-        self._skipped += over + max(0, len(piece) - _REPORT_BYTES)
+        self._waiting += piece[-MAX_REPORT_BYTES:]
+        over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
+        self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
         del self._waiting[:over]
         if self.seconds_until_due == 0:
             self.pass_on()
+
+    def skip(self, count: int) -> None:
+        """Bytes that are left out before the next `add`; what waits is older, and left out too."""
+        if count:
+            self._skipped += count + len(self._waiting)
+            self._waiting.clear()
 
     def pass_on(self, *, last: bool = False) -> None:
         gap = ""

@@ -3,17 +3,28 @@
 They are the modules that `place` consists of on this machine, rewritten for old versions of
 Python by `older_python`. Nothing is installed there: `BOOTSTRAP_PROGRAM` reads the zip from its
 input and imports from memory.
+
+Rewriting takes a second, so the zip is stored in a cache, with the hashes of the files that it was
+made of.
 """
 
 import ast
 import io
+import os
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from refold.place.elsewhere.older_python import rewrite_module
+from refold.place.private_files import make_directories
+from refold.safe_open import create_file, read_regular
 
 MAIN_MODULE = "refold.place.far.server"
 # They are imported where they are used, so that `server` does not name them.
@@ -21,6 +32,11 @@ _STAND_INS = {"msgspec": "refold.place.far.msgspec_records"}
 _LATER_MODULE = "refold.place.far.later_python"
 _FOR_OLDER_PYTHON = frozenset((*_STAND_INS.values(), _LATER_MODULE))
 _OUR_PACKAGE = "refold"
+_REWRITING_FILES = tuple(
+    f"refold/place/elsewhere/{name}.py" for name in ("far_source", "older_python")
+)
+_CACHE_FILE = "program"
+_MAX_CACHE_BYTES = 8 * 1024 * 1024
 
 # Reads the length of the zip and the zip from standard input, and runs it from memory. The words
 # after it are for the program.
@@ -51,20 +67,75 @@ BOOTSTRAP_PROGRAM = (
 )
 
 
-@cache
-def far_program() -> bytes:
-    """The zip, the same bytes for the same modules."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, source in sorted(far_modules().items()):
-            archive.writestr(zipfile.ZipInfo(name), source, zipfile.ZIP_DEFLATED)
-    return packed.getvalue()
-
-
-def first_bytes() -> bytes:
+def first_bytes(cache: Path | None = None) -> bytes:
     """What is written into the pipe before the first frame."""
-    program = far_program()
+    program = far_program(cache)
     return f"{len(program):010d}".encode() + program
+
+
+def far_program(cache: Path | None = None) -> bytes:
+    """The zip, the same bytes for the same modules. `cache` is the directory that stores it."""
+    if cache is None:
+        return _packed_program()[1]
+    file = cache / _CACHE_FILE
+    if (stored := _read_program(file)) is None:
+        files, stored = _packed_program()
+        _store_program(file, files, stored)
+    return stored
+
+
+class _CachedProgram(Struct, frozen=True):
+    """The first line of the cache file. `files` are the hashes of its sources."""
+
+    files: dict[str, str]
+    program: str  # the hash of the zip, which follows
+
+
+@cache
+def _packed_program() -> tuple[dict[str, str], bytes]:
+    """The hashes of the files that the program is made of, and the zip."""
+    modules, packed = far_modules(), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in sorted(modules.items()):
+            archive.writestr(zipfile.ZipInfo(name), source, zipfile.ZIP_DEFLATED)
+    names = (*filter(_is_ours, modules), *_REWRITING_FILES)
+    return {name: _hash_of_file(name) for name in names}, packed.getvalue()
+
+
+def _read_program(file: Path) -> bytes | None:
+    """The stored zip, unless a source has changed since or the file is damaged."""
+    try:
+        head, _, program = read_regular(file, _MAX_CACHE_BYTES, follow=False)[0].partition(
+            b"\n"
+        )
+        stored = msgspec.json.decode(head, type=_CachedProgram)
+        if set(_REWRITING_FILES) <= stored.files.keys():
+            current = {name: _hash_of_file(name) for name in stored.files}
+            hash_now = sha256(program).hexdigest()
+            if current == stored.files and hash_now == stored.program:
+                return program
+    except (OSError, msgspec.MsgspecError):
+        pass
+    return None
+
+
+def _store_program(file: Path, files: dict[str, str], program: bytes) -> None:
+    """A disk that is full, or another process that stores it too, does no harm."""
+    head = msgspec.json.encode(_CachedProgram(files, sha256(program).hexdigest()))
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    with suppress(OSError):
+        make_directories(file.parent)
+        new.unlink(missing_ok=True)
+        create_file(new, head + b"\n" + program)
+        new.replace(file)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(f"{_OUR_PACKAGE}/")
+
+
+def _hash_of_file(name: str) -> str:
+    return sha256(_source_folder().joinpath(name).read_bytes()).hexdigest()
 
 
 def far_modules() -> dict[str, str]:
@@ -96,14 +167,17 @@ def far_modules() -> dict[str, str]:
 
 
 def _file_of(module: str) -> tuple[Path | None, bool]:
-    folder = Path(str(resources.files(_OUR_PACKAGE))).parent
-    path = folder.joinpath(*module.split("."))
+    path = _source_folder().joinpath(*module.split("."))
     if module.partition(".")[0] != _OUR_PACKAGE:
         return None, False
     if (init := path / "__init__.py").is_file():
         return init, True
     file = path.with_suffix(".py")
     return (file, False) if file.is_file() else (None, False)
+
+
+def _source_folder() -> Path:
+    return Path(str(resources.files(_OUR_PACKAGE))).parent
 
 
 def _imports_of(source: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -97,10 +98,11 @@ class PlaceGreeting(Struct, frozen=True):
 
 
 class PlaceSettings(Struct, frozen=True):
-    """What a place is started with: how it confines commands."""
+    """What a place is started with: how it confines commands. `cache` is for its program."""
 
     sandbox: Mapping[str, Any] = {}
     limits: Mapping[str, int] = {}
+    cache: Path | None = None
 
 
 class OpenCall:
@@ -314,7 +316,7 @@ class _Connection:
             )
             write_all(self._writing, script.encode())
             if self._wait_for_mark() == READY_MARK:
-                write_all(self._writing, first_bytes())
+                write_all(self._writing, first_bytes(wanted.cache))
         except OSError as error:
             raise self._unreachable("it ended at once") from error
         self._readers.append(threading.Thread(target=self._read, daemon=True))

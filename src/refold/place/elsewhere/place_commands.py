@@ -8,7 +8,6 @@ one like `supervise.Supervisor`.
 import os
 import select
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -19,7 +18,7 @@ import anyio
 from msgspec import Struct, to_builtins
 
 from refold.errors import ToolFailed
-from refold.place.command_output import ThrottledOutput
+from refold.place.command_output import MAX_REPORT_BYTES, ThrottledOutput
 from refold.place.commands import run_command
 from refold.place.elsewhere.pipe import OpenCall, Pipe, PlaceAnswer
 from refold.place.limits import Limits
@@ -137,6 +136,32 @@ class PlaceCommands:
         return running
 
 
+class RecentOutput:
+    """What the reading thread has and the event loop has not: the newest, and the rest counted.
+
+    Nothing waits for the event loop, because the same thread reads for all other calls. A listener is
+    told no more at once, so nothing is lost that it would get.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting, self._skipped = bytearray(), 0
+
+    def add(self, piece: bytes) -> None:
+        with self._lock:
+            self._waiting += piece[-MAX_REPORT_BYTES:]
+            over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
+            del self._waiting[:over]
+            self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
+
+    def take(self) -> tuple[int, bytes]:
+        """The number of bytes that were left out, and those that followed."""
+        with self._lock:
+            taken = self._skipped, bytes(self._waiting)
+            self._waiting, self._skipped = bytearray(), 0
+        return taken
+
+
 class PlaceCommand:
     """A command that was started in a place, as `commands.RunningCommand` describes it."""
 
@@ -150,7 +175,8 @@ class PlaceCommand:
         self.over = False
         self._printed = extras.printed or Printed()
         self._throttled = ThrottledOutput(on_output) if on_output else None
-        self._used, self._heard = extras.used, deque[bytes | float]()
+        self._used, self._used_seconds = extras.used, -1.0
+        self._heard = RecentOutput()
         self._stdin = os.dup(extras.stdin) if extras.stdin is not None else -1
         self.news, self._tell_news = os.pipe()
         os.set_blocking(self.news, False)
@@ -165,14 +191,14 @@ class PlaceCommand:
             self._printed.add(answer.raw)
             if isinstance(lost, int) and lost > 0:
                 self._printed.skip(lost)
-            self._heard.append(answer.raw)
+            self._heard.add(answer.raw)
         elif kind == "clear":
             self._printed.clear()
         elif kind == "answered":
             self._write_answer(answer.raw)
         elif kind == "used":
             seconds = answer.record.get("seconds")
-            self._heard.append(float(seconds) if isinstance(seconds, float) else 0.0)
+            self._used_seconds = seconds if isinstance(seconds, float) else 0.0
         if kind in ("end", "failed", "lost"):
             self.end_news()
         else:
@@ -181,13 +207,14 @@ class PlaceCommand:
     def deliver(self) -> None:
         with suppress(BlockingIOError):
             self.over = self.over or not os.read(self.news, 4096)
-        while self._heard:
-            news = self._heard.popleft()
-            if isinstance(news, bytes):
-                if self._throttled:
-                    self._throttled.add(news)
-            elif self._used:
-                self._used(news)
+        seconds, self._used_seconds = self._used_seconds, -1.0
+        if self._used and seconds >= 0:
+            self._used(seconds)
+        skipped, output = self._heard.take()
+        if self._throttled:
+            self._throttled.skip(skipped)
+            if output:
+                self._throttled.add(output)
         if self._throttled and (self.over or self._throttled.seconds_until_due == 0):
             self._throttled.pass_on(last=self.over)
 

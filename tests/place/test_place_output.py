@@ -1,0 +1,55 @@
+"""What a place sends of a command is kept within bounds until the event loop takes it."""
+
+from refold.place.elsewhere.pipe import PlaceAnswer
+from refold.place.elsewhere.place_commands import PlaceCommand
+from refold.place.port import CommandExtras
+
+
+def hear(running: PlaceCommand, kind: str, raw: bytes = b"", **fields: object) -> None:
+    running.hear(PlaceAnswer({"kind": kind, **fields}, raw))
+
+
+def deliver_to_the_end(running: PlaceCommand) -> None:
+    hear(running, "end")
+    while not running.over:
+        running.deliver()
+    running.close()
+
+
+def test_output_that_a_listener_has_no_time_for_is_counted_and_not_kept() -> None:
+    texts = list[str]()
+    running = PlaceCommand(texts.append, CommandExtras())
+    for number in range(200):
+        hear(running, "output", b"%07d\n" % number * 10_000)
+
+    deliver_to_the_end(running)
+
+    (text,) = texts
+    assert text.startswith("\n[15,967,232 bytes were skipped: the output came too fast]\n")
+    assert len(text) < 33_000
+    assert text.endswith("0000199\n")
+
+
+def test_output_that_fits_is_delivered_whole_and_in_order() -> None:
+    texts = list[str]()
+    running = PlaceCommand(texts.append, CommandExtras())
+
+    hear(running, "output", b"one ")
+    running.deliver()
+    hear(running, "output", b"two ")
+    hear(running, "output", b"three")
+    deliver_to_the_end(running)
+
+    assert "".join(texts) == "one two three"
+
+
+def test_only_the_newest_used_time_is_delivered() -> None:
+    used = list[float]()
+    running = PlaceCommand(None, CommandExtras(used=used.append))
+
+    for seconds in (0.5, 1.5, 2.5):
+        hear(running, "used", seconds=seconds)
+    running.deliver()
+    deliver_to_the_end(running)
+
+    assert used == [2.5]
