@@ -310,6 +310,7 @@ MAY_OPEN = {
     "refold/console/": "what a person names at the prompt, and the history of it",
     "refold/tui/screen_modes.py": "the modes of a terminal, in our state directory",
     "refold/client/host.py": "notes on conversations, in our state directory",
+    "refold/client/clones.py": "clones that it makes, in our data directory",
     "refold/client/own_workspace.py": "workspaces that it makes, in our state directory",
     "refold/server/": "its secret in our state directory, and pages of ours",
     "refold/client/session_socket.py": "sockets in the runtime directory",

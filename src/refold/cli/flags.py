@@ -164,6 +164,10 @@ def add_session_flags(parser: ArgumentParser) -> None:
         help="work in a new git worktree next to the repository")  # fmt: skip
     add("--workspace", dest="elsewhere", metavar="ADDRESS",
         help="work elsewhere: ssh://host/dir, docker://container/dir, podman://…, k8s://…, cmd:…")  # fmt: skip
+    add("--clone", metavar="URL[@REF]",
+        help="work in a new clone of a repository; with --workspace, in a directory of that place")  # fmt: skip
+    add("--setup", metavar="COMMAND",
+        help="with --clone: run this once in the clone, with network")  # fmt: skip
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m is then its model")
     add("--host", help="host of the provider's server, for one that you run")

@@ -10,7 +10,7 @@ import anyio
 
 from refold.app.memory_worker import start_worker
 from refold.cli.launch import (
-    enter_worktree,
+    enter_directory,
     images,
     launch_of,
     open_or_resume,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def run(args: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
-    with enter_worktree(args):
+    with enter_directory(args):
         return _start(args)
 
 

@@ -4,7 +4,7 @@ import gc
 import os
 from argparse import Namespace
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,6 @@ from refold.config.folder_settings import (
 )
 from refold.config.paths import Paths, current_directory, paths
 from refold.config.project import has_agent_file
-from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, Held, reason_of
 from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
@@ -229,7 +228,20 @@ def _session_directory(args: Namespace) -> AbstractContextManager[object]:
         from refold.cli.session_picker import no_terminal_error
 
         raise no_terminal_error()
-    return enter_worktree(args)
+    return enter_directory(args)
+
+
+def enter_directory(args: Namespace) -> AbstractContextManager[object]:
+    """Make the directory that the command line asks for, if any; at the end say what is in it.
+
+    Raises `BadInput`. Not to be called in an event loop.
+    """
+    makes_one = args.worktree is not None or args.clone is not None or args.setup
+    if not makes_one and args.resume is None and not args.continue_:
+        return nullcontext()
+    from refold.cli.start_directory import enter_new_directory  # few starts have one
+
+    return enter_new_directory(args, find_session_directory)
 
 
 def check_resume(args: Namespace) -> None:
@@ -433,55 +445,6 @@ async def apply_choices(
         await inbox.set_budget(budget)  # what was chosen in it would win
     if not model and (notice := await replace_unusable_model(app, session)):
         print_error(escape_to_one_line(notice))
-
-
-@contextmanager
-def enter_worktree(args: Namespace) -> Generator[None]:
-    """Make the working tree that the command line asks for, and have the session work in it.
-
-    Raises `BadInput` where there can be none. Not to be called in an event loop.
-    """
-    if args.worktree is None:
-        yield
-        return
-    if args.resume is not None or args.continue_:
-        raise BadInput(
-            "--worktree starts a new session, so it cannot be combined with -c or -r"
-        )
-    from refold.client.worktree_flag import StartWorktrees
-
-    trees = StartWorktrees()
-    inside = trees.begin(args.worktree, str(current_directory()))
-    left = _rules(args, current_directory())
-    args.workspace = Path(inside.directory)
-    if inside.trusted and not args.trust:
-        args.trust, args.like = True, os.path.realpath(current_directory())
-    rules = _rules(args, args.workspace)
-    # The branch may have older settings, and no file that git ignores.
-    args.ask = [*args.ask, *_rules_without(left.ask, rules.ask)]
-    args.deny = [*args.deny, *_rules_without(left.deny, rules.deny)]
-    print_error(f"works in {inside.directory}, on the branch {inside.branch}")
-    try:
-        yield
-    finally:
-        for sentence in trees.leave():
-            print_error(sentence)
-
-
-def _rules(args: Namespace, directory: Path) -> Permissions:
-    trust = args.trust
-    loaded = load_folder_settings(directory, paths(os.environ), os.environ, {}, trust=trust)
-    return loaded.settings.permissions
-
-
-def _rules_without(
-    rules: Sequence[str | RuleWithCases], others: Sequence[str | RuleWithCases]
-) -> Sequence[str]:
-    texts, known = (
-        [rule if isinstance(rule, str) else rule.rule for rule in some]
-        for some in (rules, others)
-    )
-    return [text for text in texts if text not in known]
 
 
 # Pause the garbage collector while a long session is read. A collection goes through all

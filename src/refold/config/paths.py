@@ -53,6 +53,11 @@ class Paths(Struct, frozen=True):
         return self.data / "places"
 
     @property
+    def clones(self) -> Path:
+        """The clones of `--clone`, with their patches."""
+        return self.data / "clones"
+
+    @property
     def place_program(self) -> Path:
         """A cache: the program that is sent to workspaces elsewhere."""
         return self.data / "place-program"
@@ -92,11 +97,13 @@ def login_name() -> str:
 def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
     """Directories of refold that contain the user's files, for a session with these `roots`.
 
-    They are the worktrees, and the workspace that the server created for this conversation,
-    but not those of other conversations. Links are followed.
+    They are the worktrees, and the clone of this session or the workspace that the server created
+    for it, but not those of others. Links are followed.
     """
-    folder = os.path.realpath(paths.server / "workspaces")
-    own = (root for root in roots if os.path.dirname(root) == folder)
+    folders = [
+        os.path.realpath(path) for path in (paths.server / "workspaces", paths.clones)
+    ]
+    own = (root for root in roots if os.path.dirname(root) in folders)
     return (os.path.realpath(paths.data / "worktrees"), *own)
 
 

@@ -65,6 +65,7 @@ STORED_KINDS = (
     ),
     StoredKind("packages", "data", ("mcp-servers/*",), "refold mcp remove"),
     StoredKind("worktrees", "data", ("worktrees/*",), "git worktree remove"),
+    StoredKind("clones", "data", ("clones/*",), "your files"),
     StoredKind("workspaces elsewhere", "data", ("places/*",), ""),
     StoredKind("workspaces", "state", ("server/workspaces/*",), "your files"),
     StoredKind("quarantine", "data", ("quarantine/*",), "refold quarantine delete"),

@@ -66,6 +66,17 @@ def is_address(text: str) -> bool:
     return text.startswith(("cmd:", *(f"{kind}://" for kind in _ADDRESS_KINDS)))
 
 
+def address_below(text: str, name: str) -> str:
+    """The address of the directory `name` in that of another one."""
+    address = parse_address(text)
+    if address.kind == "cmd":
+        command = text.partition(":")[2].strip().strip('"').rpartition(" # ")
+        return f'cmd:"{command[0] or command[2]} # {address.directory}/{name}"'
+    whole = text.rstrip("/")
+    at_home = address.directory == _HOME_DIRECTORY and not whole.endswith("/~")
+    return f"{whole}/~/{name}" if at_home else f"{whole}/{name}"
+
+
 def _of_ssh(text: str, name: str, path: str) -> PlaceAddress:
     host, colon, port = name.rpartition(":")
     if not colon:

@@ -76,10 +76,10 @@ def first_bytes(cache: Path | None = None) -> bytes:
 def far_program(cache: Path | None = None) -> bytes:
     """The zip, the same bytes for the same modules. `cache` is the directory that stores it."""
     if cache is None:
-        return _packed_program()[1]
+        return _pack_program()[1]
     file = cache / _CACHE_FILE
     if (stored := _read_program(file)) is None:
-        files, stored = _packed_program()
+        files, stored = _pack_program()
         _store_program(file, files, stored)
     return stored
 
@@ -92,7 +92,7 @@ class _CachedProgram(Struct, frozen=True):
 
 
 @cache
-def _packed_program() -> tuple[dict[str, str], bytes]:
+def _pack_program() -> tuple[dict[str, str], bytes]:
     """The hashes of the files that the program is made of, and the zip."""
     modules, packed = far_modules(), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

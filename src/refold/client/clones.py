@@ -1,0 +1,319 @@
+"""`--clone`: a fresh clone that a session works in, and what comes of it.
+
+git gets the repository on this machine (`place.git_source`). Everything after that is a command in the
+workspace, in its sandbox, here or elsewhere: unpacking the bundle, the setup command with network,
+and at the end the comparison with what was cloned. So nothing that the agent wrote runs with the rights
+of the user, and no credential is where the agent is.
+
+The record of a clone is written when it is complete. A directory without one was left by a killed
+start, and is removed by the next.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from shlex import quote
+
+import anyio
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.app.workspace import Workspace, WorkspaceDirectories
+from refold.client.elsewhere import stand_in_directory
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.place.elsewhere.address import address_below
+from refold.place.elsewhere.directory import address_in
+from refold.place.git_source import Bundle, GitSource, fetch_bundle
+from refold.place.port import NOTHING_MORE, CommandExtras, Finished
+from refold.place.private_files import make_directories
+from refold.safe_open import create_file
+from refold.values.text import clean
+from refold.values.tools import Confinement
+
+_BUNDLE_FILE = ".refold-clone.bundle"
+_PIECE_BYTES = 16 * 1024 * 1024  # of a bundle, sent with one command
+_GIT_SECONDS = 3600.0
+_SETUP_SECONDS = 3600.0
+_MAX_REASON_CHARS = 500
+_UNPACK_SCRIPT = """\
+git init -q --template= . &&
+git fetch -q {bundle} HEAD && rm {bundle} &&
+git remote add origin {url} &&
+git -c core.hooksPath=/dev/null checkout -q -b {branch} FETCH_HEAD"""
+# In another index: that of the user stays as it is.
+_ADD_SCRIPT = """\
+own=$(git rev-parse --git-dir)/refold-index && cp "$(git rev-parse --git-path index)" "$own" &&
+export GIT_INDEX_FILE=$own && git add -A 2>/dev/null && """
+_TREE_SCRIPT = _ADD_SCRIPT + 'git write-tree && rm "$own"'
+_COMPARE_SCRIPT = """\
+set -- --cached --no-ext-diff --no-textconv --no-color {tree} &&
+git log --reverse --format=%s {commit}.. && printf '\\0' &&
+git diff --stat=100 "$@" && printf '\\0' &&
+git diff --binary --full-index --src-prefix=a/ --dst-prefix=b/ "$@" && printf '\\0' && rm "$own\""""
+_TREE_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class Clone(Struct, frozen=True):
+    """`directory` is the clone, or stands for the place that it is in. `task`: the first message.
+
+    `tree` are the files that the session began with: those of `commit`, or what the setup made of them.
+    """
+
+    name: str
+    url: str
+    commit: str
+    tree: str
+    branch: str
+    directory: str
+    task: str = ""
+
+    @property
+    def where(self) -> str:
+        address = address_in(paths(os.environ).places, self.directory)
+        return address.text if address else self.directory
+
+
+def make_clone(
+    source: GitSource,
+    place: str,
+    setup: str,
+    task: str,
+    report: Callable[[str], None],
+) -> Clone:
+    """A new clone, on this machine or below the directory at the address `place`.
+
+    `report` gets sentences and the output of `setup`. It blocks. Raises `BadInput`.
+    """
+    _remove_unfinished()
+    name = f"{source.name}-{secrets.token_hex(3)}"
+    with _temporary_folder() as folder:
+        bundle = fetch_bundle(source, folder, os.environ)
+        if bundle.has_submodules:
+            report("the repository has submodules, which are not cloned")
+        make = _directory_elsewhere(place, name) if place else _local_directory(name)
+        with make as directory:
+            commit, branch = bundle.commit, f"refold/{name}"
+            clone = Clone(name, source.url, commit, commit, branch, str(directory), task)
+            with _workspace_at(directory) as workspace:
+                _unpack(workspace, clone, bundle)
+                if setup:
+                    clone = replace(clone, tree=_run_setup(workspace, setup, report))
+            create_file(_file_of(name, ".json"), msgspec.json.encode(clone))
+    return clone
+
+
+def clone_in(directory: Path | str) -> Clone | None:
+    """The clone that a session in this directory works in."""
+    for file in _folder().glob("*.json"):
+        with suppress(OSError, msgspec.MsgspecError):
+            clone = msgspec.json.decode(file.read_bytes(), type=Clone)
+            if clone.directory == str(directory):
+                return clone
+    return None
+
+
+def finish_clone(clone: Clone) -> tuple[str, ...]:
+    """Write the patch and the text of a pull request. Return sentences that say where.
+
+    A clone without changes is removed. It blocks. Raises `BadInput` and `ToolFailed`.
+    """
+    with _workspace_at(Path(clone.directory)) as workspace:
+        script = _COMPARE_SCRIPT.format(commit=quote(clone.commit), tree=quote(clone.tree))
+        printed = _run(workspace, _ADD_SCRIPT + script)
+        if printed.code or printed.dropped:
+            reason = (
+                "they are too large for a patch" if printed.dropped else _reason(printed)
+            )
+            return (
+                f"the clone is {clone.where}, on the branch {clone.branch}; its changes could "
+                f"not be compared: {reason}",
+            )
+        parts = (printed.start + printed.end).split(b"\0", 2)
+        subjects, summary = (clean(part.decode(errors="replace")) for part in parts[:2])
+        patch = parts[2].removesuffix(b"\0")
+        if not patch and not subjects.strip():
+            _remove(workspace, clone)
+            return (f"nothing was changed, so the clone {clone.where} is removed",)
+    patch_file, text_file = _file_of(clone.name, ".patch"), _file_of(clone.name, ".md")
+    text = _pull_request(clone, subjects.splitlines(), summary)
+    for file, content in ((patch_file, patch), (text_file, text.encode())):
+        file.unlink(missing_ok=True)
+        create_file(file, content)
+    return (
+        f"the work is in {clone.where}, on the branch {clone.branch}; nothing was pushed",
+        f"as a patch: git apply --3way {quote(str(patch_file))}",
+        f"as a text for a pull request: {text_file}",
+    )
+
+
+def _pull_request(clone: Clone, subjects: list[str], summary: str) -> str:
+    task = clone.task.strip().splitlines()
+    title = subjects[0] if len(subjects) == 1 else (task or subjects or ["Changes"])[0]
+    commits = "".join(f"- {subject}\n" for subject in subjects)
+    return (
+        f"{title}\n\n{commits}{chr(10) if commits else ''}"
+        f"Base: {clone.commit} of {clone.url}\n\n```\n{summary.rstrip()}\n```\n"
+    )
+
+
+@contextmanager
+def _local_directory(name: str) -> Generator[Path]:
+    """A new directory below the data directory. It is removed if the block fails."""
+    directory = Path(os.path.realpath(_folder())) / name
+    make_directories(directory)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # the start is alive
+    try:
+        yield directory
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _temporary_folder() -> Generator[Path]:
+    """A directory for the time of the block, or until the next start if this is killed."""
+    with _local_directory(f"fetch-{secrets.token_hex(3)}") as folder:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
+    """A new directory below that of a place. It stays if the block fails, and the error says so."""
+    make_directories(_folder())
+    with _workspace_at(stand_in_directory(place)) as workspace:
+        made = _run(workspace, f"mkdir -- {quote(name)}")
+        if made.code:
+            raise BadInput(f"{name} cannot be made in {place}: {_reason(made)}")
+    try:
+        yield stand_in_directory(address_below(place, name))
+    except BadInput as error:
+        raise BadInput(f"{error} (the directory {name} stays in {place})") from error
+
+
+@contextmanager
+def _workspace_at(directory: Path) -> Generator[Workspace]:
+    """With the settings of the user, which a repository cannot change here."""
+    places = paths(os.environ)
+    loaded = load_folder_settings(directory, places, os.environ, {})
+    make: Callable[..., Workspace] = Workspace
+    if address := address_in(places.places, directory):
+        from refold.app.workspace_elsewhere import WorkspaceElsewhere
+
+        make = partial(WorkspaceElsewhere, address)
+    workspace = make(loaded.settings, places, os.environ, WorkspaceDirectories(directory))
+    try:
+        yield workspace
+    finally:
+        workspace.close()
+
+
+def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
+    commands = workspace.commands
+    if not commands.has("git"):
+        raise BadInput(f"--clone needs git in {clone.where}: install it there")
+    with open(bundle.path, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            with tempfile.TemporaryFile() as part:
+                part.write(piece)
+                part.seek(0)
+                extras = CommandExtras(stdin=part.fileno())
+                sent = _run(workspace, f"cat >> {_BUNDLE_FILE}", extras=extras)
+            if sent.code:
+                raise BadInput(f"--clone {clone.url!r} failed: {_reason(sent)}")
+    script = _UNPACK_SCRIPT.format(
+        bundle=_BUNDLE_FILE, url=quote(clone.url), branch=quote(clone.branch)
+    )
+    unpacked = _run(workspace, script)
+    if unpacked.code:
+        raise BadInput(f"--clone {clone.url!r} failed: {_reason(unpacked)}")
+
+
+def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) -> str:
+    """Run the command of the user, and return the tree of the files afterwards."""
+    report(f"sets it up, with network: {setup}")
+    finished = _run(workspace, setup, seconds=_SETUP_SECONDS, network=True)
+    if finished.code != 0:
+        end = (
+            f"exit code {finished.code}" if finished.code is not None else "its time limit"
+        )
+        raise BadInput(f"--setup {setup!r} ended with {end}: {_reason(finished)}")
+    stored = _run(workspace, _TREE_SCRIPT)
+    tree = stored.text.strip()
+    if stored.code or not _TREE_PATTERN.fullmatch(tree):
+        raise BadInput(f"the files after --setup cannot be stored: {_reason(stored)}")
+    return tree
+
+
+def _remove(workspace: Workspace, clone: Clone) -> None:
+    if address_in(paths(os.environ).places, clone.directory):
+        root = workspace.tool_directory
+        # The directory of a sandbox cannot be removed from inside, only emptied.
+        script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
+        _run(workspace, f"cd / && {script}", opened=(f"{root}/.git", f"{root}/.git/config"))
+    else:
+        shutil.rmtree(clone.directory, ignore_errors=True)
+    _file_of(clone.name, ".json").unlink(missing_ok=True)
+
+
+def _run(
+    workspace: Workspace,
+    command: str,
+    *,
+    seconds: float = _GIT_SECONDS,
+    network: bool = False,
+    opened: tuple[str, ...] = (),
+    extras: CommandExtras = NOTHING_MORE,
+) -> Finished:
+    confines = Confinement(writes=True, network=network, opened=opened)
+
+    async def main() -> Finished:
+        return await workspace.commands.run(
+            command, cwd=workspace.tool_directory, seconds=seconds, confines=confines,
+            extras=extras,
+        )  # fmt: skip
+
+    return anyio.run(main)
+
+
+def _reason(finished: Finished) -> str:
+    lines = clean(finished.text).strip().splitlines()
+    return lines[-1][:_MAX_REASON_CHARS] if lines else "it printed no reason"
+
+
+def _remove_unfinished() -> None:
+    """Remove directories of this machine that no record has and no process makes."""
+    for directory in _folder().glob("*/"):
+        if _file_of(directory.name, ".json").exists() or directory.is_symlink():
+            continue
+        with suppress(OSError):
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _file_of(directory.name, ".json").exists():
+                    shutil.rmtree(directory)
+            finally:
+                os.close(lock)
+
+
+def _file_of(name: str, suffix: str) -> Path:
+    return _folder() / f"{name}{suffix}"
+
+
+def _folder() -> Path:
+    return paths(os.environ).clones
