@@ -16,8 +16,8 @@ from refold import programs
 from refold.errors import BadInput, reason_of
 from refold.values.text import clean
 
-_SCHEMES = ("https", "http", "ssh", "git", "file")
-_FORMS = (
+_GIT_SCHEMES = ("https", "http", "ssh", "git", "file")
+_ADDRESS_FORMS = (
     "give https://host/path, ssh://host/path, git@host:path or the absolute path of a repository, and "
     "after it @ with a branch, a tag or a whole commit"
 )
@@ -110,7 +110,7 @@ class _Git:
         self._environ = {
             **programs.plain(ours),
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": ":".join(_SCHEMES),
+            "GIT_ALLOW_PROTOCOL": ":".join(_GIT_SCHEMES),
         }
 
     def run(self, *arguments: str) -> str:
@@ -135,7 +135,7 @@ class _Git:
 
 
 def _check_url(text: str, scheme: str, host: str) -> None:
-    if scheme not in _SCHEMES:
+    if scheme not in _GIT_SCHEMES:
         raise _refusal(text, f"git would run a program for {scheme!r}")
     try:
         parts = urlsplit(f"{scheme}://{host}")
@@ -153,4 +153,4 @@ def _check_url(text: str, scheme: str, host: str) -> None:
 
 
 def _refusal(text: str, why: str) -> BadInput:
-    return BadInput(f"--clone {text[:200]!r} is refused: {why}; {_FORMS}")
+    return BadInput(f"--clone {text[:200]!r} is refused: {why}; {_ADDRESS_FORMS}")
