@@ -25,6 +25,7 @@ import anyio
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
+from refold.app.model_connections import NO_BACKGROUND
 from refold.server.access import load_access
 
 EVERY = 0.02  # seconds between two tokens: 50 a second
@@ -57,7 +58,8 @@ class Serving:
         start = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
-            cwd=directory, env={**os.environ, "REFOLD_HOME": str(home)},
+            # No process may still write to the directory when it is removed.
+            cwd=directory, env={**os.environ, "REFOLD_HOME": str(home), NO_BACKGROUND: "1"},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None

@@ -33,6 +33,14 @@ OTHER_BASES = {
     "place/checkpoints.py": "names of directories that are listed, too",
 }
 
+# Modules that join a name which they compute, and what it names.
+COMPUTED_NAMES = {
+    "declared/agent_files.py": "files of agents, which are settings",
+    "logs/logbook.py": "earlier logs, beside the log",
+    "place/checkpoints.py": "directories that it listed",
+    "skills/directories.py": "directories of commands, prompts and skills, which are settings",
+}
+
 _JOIN_PATTERN = r"\b_?(config|data|state)\)*(,| /)"
 
 
@@ -82,19 +90,26 @@ def parts_below_bases(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 continue
 
 
-def places() -> Iterator[tuple[Path, str, str]]:
-    """Each place that the code names, with its module, and the directory that it is in."""
+def places() -> Iterator[tuple[str, str, str]]:
+    """Each place that the code names, with its module, and the directory that it is in.
+
+    A name that the module computes is "".
+    """
     for module in SOURCE.rglob("*.py"):
         if not re.search(_JOIN_PATTERN, module.read_text(encoding="utf-8")):
             continue  # parsing them all takes seconds
         for base, part in parts_below_bases(parse_file(module)):
             match part:
                 case ast.Constant(str(name)):
-                    yield module, base, name
+                    yield relative_name(module), base, name
                 case ast.Name(constant) if constant in constants(module):
-                    yield module, base, constants(module)[constant]
+                    yield relative_name(module), base, constants(module)[constant]
                 case _:
-                    continue
+                    yield relative_name(module), base, ""
+
+
+def relative_name(module: Path) -> str:
+    return str(module.relative_to(SOURCE))
 
 
 def is_registered(base: str, name: str) -> bool:
@@ -108,13 +123,17 @@ def is_registered(base: str, name: str) -> bool:
 def test_every_place_that_the_code_names_is_registered() -> None:
     """A cache that is not in `STORED_KINDS` would fill the disk unseen."""
     missing = [
-        f"{module.relative_to(SOURCE)}: {name!r} in {base}"
+        f"{module}: {name!r} in {base}"
         for module, base, name in places()
-        if str(module.relative_to(SOURCE)) not in OTHER_BASES
-        and not is_registered(base, name)
+        if name and module not in OTHER_BASES and not is_registered(base, name)
     ]
 
     assert missing == []
+
+
+def test_every_module_that_computes_the_name_of_a_place_is_listed() -> None:
+    """What it names can only be read, so a new one must be looked at."""
+    assert {module for module, _, name in places() if not name} == set(COMPUTED_NAMES)
 
 
 def test_a_place_that_is_not_registered_is_detected() -> None:

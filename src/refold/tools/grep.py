@@ -2,6 +2,10 @@
 
 Both print the same JSON lines and are parsed by one reader. `grep_walk` is a process of
 its own, because that is the only way to stop a pattern that never finishes.
+
+Both walk the directory themselves, so the remembered walk of `place.file_walk` saves nothing here:
+reading the files takes most of the time (ripgrep lists 80,000 in 0.14 s), and so many names do not
+fit into the arguments of a program.
 """
 
 import binascii
