@@ -28,12 +28,14 @@ SERIOUS = ("serious", "critical")
 TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n\n- [x] done\n- `code` and [a link](https://example.org)"
 
 
-def problems(page: Any) -> list[str]:
-    """What axe-core finds that is serious."""
+def problems(page: Any, *, rules: str = "") -> list[str]:
+    """What axe-core finds that is serious; with `rules`, only by that rule."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: scripts/peers gets it")
-    page.evaluate(AXE.read_text("utf-8"))
-    value = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    if not page.evaluate("() => Boolean(window.axe)"):
+        page.evaluate(AXE.read_text("utf-8"))
+    options = {"resultTypes": ["violations"], **({"runOnly": [rules]} if rules else {})}
+    value = page.evaluate("(options) => axe.run(document, options)", options)
     return [
         f"{violation['id']}: {node['target']} {node['failureSummary']}"
         for violation in value["violations"]
@@ -42,17 +44,24 @@ def problems(page: Any) -> list[str]:
     ]
 
 
+def problems_in_both_colours(page: Any) -> list[str]:
+    """As `problems`, and the contrast of the other colours."""
+    switch = "() => { const { dataset } = document.documentElement; dataset.theme = dataset.theme === 'dark' ? 'light' : 'dark'; }"
+    result = problems(page)
+    page.evaluate(switch)
+    result += problems(page, rules="color-contrast")
+    page.evaluate(switch)
+    return result
+
+
 def request_locator(page: Any) -> Any:
     """This request and no later one."""
     call = page.locator(".request").first.get_attribute("data-call")
     return page.locator(f".request[data-call='{call}']")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @BOTH
-def test_axe_finds_no_serious_problem(
-    serve: Serve, pages: Watched, path: str, scheme: str
-) -> None:
+def test_axe_finds_no_serious_problem(serve: Serve, pages: Watched, path: str) -> None:
     data = {
         "calls": [
             {
@@ -70,23 +79,22 @@ def test_axe_finds_no_serious_problem(
         data,
         {"text": "Done."},
     )
-    page = pages.open(server, path, color_scheme=scheme)
-    page.get_by_label("Colours").select_option(scheme)
-    texts = [("empty", problems(page))]
+    page = pages.open(server, path)
+    texts = [("empty", problems_in_both_colours(page))]
     send(page, "Look")
     answer(page, "Look")
-    texts.append(("answered", problems(page)))
+    texts.append(("answered", problems_in_both_colours(page)))
     send(page, "/model")
     page.locator(".command-list button").first.wait_for()
-    texts.append(("command asks", problems(page)))
+    texts.append(("command asks", problems_in_both_colours(page)))
     page.locator(".command-output").get_by_role("button", name="Close").click()
     send(page, "/context")
     page.locator(".command-rows").wait_for()
-    texts.append(("command shows", problems(page)))
+    texts.append(("command shows", problems_in_both_colours(page)))
     send(page, "Go on")
     for what in ("command", "change", "question"):
         page.locator(".request").wait_for()
-        texts.append((what, problems(page)))
+        texts.append((what, problems_in_both_colours(page)))
         card = request_locator(page)
         button(page, "Answer" if what == "question" else WORDS[path]["yes"]).click()
         card.wait_for(state="detached")
@@ -98,10 +106,10 @@ def test_axe_finds_no_serious_problem(
     for tab in page.get_by_role("tab").all():
         tab.click()
         page.wait_for_timeout(300)
-        texts.append((tab.inner_text(), problems(page)))
+        texts.append((tab.inner_text(), problems_in_both_colours(page)))
     page.locator(".list").get_by_role("button", name="New chat").click()
     page.locator("dialog").wait_for()
-    texts.append(("dialog", problems(page)))
+    texts.append(("dialog", problems_in_both_colours(page)))
 
     assert [(where, what) for where, what in texts if what] == []
 
@@ -328,28 +336,30 @@ GROWING = [
 ]
 
 
-@pytest.mark.parametrize("text", GROWING)
 def test_streamed_markdown_renders_like_the_complete_text(
-    serve: Serve, pages: Watched, text: str
+    serve: Serve, pages: Watched
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), "/dev")
 
-    grown, whole = page.evaluate(
-        """async (text) => {
+    results = page.evaluate(
+        """async (texts) => {
           const root = document.querySelector("script[type=module]").src.replace(/\\w+\\/page\\.js$/, "");
           const { GrowingMarkdown, markdown } = await import(root + "shared/markdown.js");
           const labels = { copy: "c", code: "t", table: "t", done: "d" };
-          const element = document.createElement("div");
-          const growing = new GrowingMarkdown(element, labels);
-          for (let at = 1; at <= text.length; at += 1) growing.show(text.slice(0, at));
-          const whole = document.createElement("div");
-          whole.append(markdown(text, labels));
-          return [element.innerHTML, whole.innerHTML];
+          return texts.map((text) => {
+            const element = document.createElement("div");
+            const growing = new GrowingMarkdown(element, labels);
+            for (let at = 1; at <= text.length; at += 1) growing.show(text.slice(0, at));
+            const whole = document.createElement("div");
+            whole.append(markdown(text, labels));
+            return [element.innerHTML, whole.innerHTML];
+          });
         }""",
-        text,
+        GROWING,
     )
 
-    assert remove_whitespace(grown) == remove_whitespace(whole)
+    for grown, whole in results:
+        assert remove_whitespace(grown) == remove_whitespace(whole)
 
 
 def remove_whitespace(html: str) -> str:
@@ -376,20 +386,21 @@ def test_the_address_of_a_conversation_opens_it_and_back_leads_to_the_start_page
     page.locator(".welcome").wait_for()
 
 
-@pytest.mark.parametrize("name", ["p.svg", "p.html", "p.xml", "p.js", "p"])
 def test_workspace_files_are_downloaded_and_never_executed(
-    serve: Serve, pages: Watched, name: str
+    serve: Serve, pages: Watched
 ) -> None:
     server = serve({"text": "Hello."})
     active = '<html xmlns="http://www.w3.org/1999/xhtml"><script>alert(1)</script></html>'
-    (server.workspace / name).write_text(active)
     page = pages.open(server)
     send(page, "Hi")
     answer(page, "Hello.")
-    address = f"{server.address}/api/conversations/{id_of(page)}/files/{name}"
+    id_ = id_of(page)
 
-    with page.expect_download() as loading:
-        page.evaluate(f"() => {{ location.href = '{address}'; }}")
+    for name in ("p.svg", "p.html", "p.xml", "p.js", "p"):
+        (server.workspace / name).write_text(active)
+        address = f"{server.address}/api/conversations/{id_}/files/{name}"
+        with page.expect_download() as loading:
+            page.evaluate(f"() => {{ location.href = '{address}'; }}")
+        assert Path(loading.value.path()).read_text("utf-8") == active
 
-    assert Path(loading.value.path()).read_text("utf-8") == active
     assert page.url.startswith(f"{server.address}/?c=")  # and `pages` saw no dialog
