@@ -23,7 +23,13 @@ import refold.tools
 from refold.cli import man
 from refold.commands.table import SlashCommand
 from refold.tools.contract import Tool
-from scripts import package_map, recorded_run, settings_tables
+from scripts import (
+    library_reference,
+    package_map,
+    recorded_run,
+    rest_reference,
+    settings_tables,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 MANUAL = DOCS / "refold.1"  # goes into the wheel
@@ -223,8 +229,11 @@ def comment(lines: list[str], field: ast.AnnAssign) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "backends": backends,
     "events": events,
+    "library": library_reference.exports,
     "parts": parts,
     "providers": providers,
+    "rest-addresses": rest_reference.addresses,
+    "rest-types": rest_reference.types,
     "run-events": recorded_run.events,
     "run-frames": recorded_run.frames,
     "run-packages": recorded_run.packages,

@@ -60,6 +60,7 @@ def test_the_page_about_one_sentence_names_every_package() -> None:
     assert [package for package in packages() if f"`{package}" not in text] == []
 
 
+@pytest.mark.slow
 def test_the_map_of_packages_matches_the_imports() -> None:
     text = (ROOT / "docs/images/packages.svg").read_text(encoding="utf-8")
 

@@ -67,15 +67,7 @@ def application(
     safe = setup.tls or not setup.beyond_loopback  # what is sent cannot be read on its way
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
-    _add_access(api, host, access, tls=setup.tls)
-    add_rest(api, host)
-    add_commands(api, host)
-    add_files(api, host)
-    add_previews(api, host)
-    add_changes(api, host)
-    add_folders(api, host)
-    add_models(api, host, safe=safe)
-    add_folder_settings(api, host)
+    add_routes(api, host, access, tls=setup.tls, safe=safe)
     add_websocket(app, host)
     if terminals is not None:
         add_terminals(api, app, terminals)
@@ -84,6 +76,19 @@ def application(
         add_hooks(api, webhooks)
     public = (*PAGE_FILES, *PUBLIC_FILES, *_LOGIN_PATHS)
     return Guard(app, access, names, public, HOOKS_PREFIX if webhooks else "")
+
+
+def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -> None:
+    """Add what every server answers. `safe`: what is sent cannot be read on its way."""
+    _add_access(api, host, access, tls=tls)
+    add_rest(api, host)
+    add_commands(api, host)
+    add_files(api, host)
+    add_previews(api, host)
+    add_changes(api, host)
+    add_folders(api, host)
+    add_models(api, host, safe=safe)
+    add_folder_settings(api, host)
 
 
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
