@@ -80,13 +80,13 @@ def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
     )  # fmt: skip
 
 
-def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
+def _programs(directory: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
     yield Program(
         "echo of the tty", ("sh", "-c", "echo ready; exec cat"), "ready", _plain_shell
     )
     refold = (sys.executable, "-m", "refold", "tui", "-m", "anthropic/mock-model")
     yield Program("refold tui", refold, "? keys", _refold)
-    long_session = _long_session(here, blocks)
+    long_session = _long_session(directory, blocks)
     yield Program(
         f"refold, {long_session} blocks", (*refold, "-r", LONG), "answered by", _refold
     )
@@ -98,13 +98,13 @@ def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
         yield Program("claude", (str(claude),), "(shift+tab to cycle)", _claude)
 
 
-def _measure(program: Program, here: Path, port: int, times: int) -> Iterator[str]:
+def _measure(program: Program, directory: Path, port: int, times: int) -> Iterator[str]:
     starts = list[float]()
     for _ in range(times - 1):
-        screen, took = _start(program, here, port)
+        screen, took = _start(program, directory, port)
         starts.append(took)
         screen.close()
-    screen, took = _start(program, here, port)
+    screen, took = _start(program, directory, port)
     starts.append(took)
     try:
         time.sleep(2)  # what is done after the first paint
@@ -134,8 +134,8 @@ def _measure(program: Program, here: Path, port: int, times: int) -> Iterator[st
         screen.close()
 
 
-def _start(program: Program, here: Path, port: int) -> tuple[Screen, float]:
-    home, work = here / "home", here / "work"
+def _start(program: Program, directory: Path, port: int) -> tuple[Screen, float]:
+    home, work = directory / "home", directory / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
     environ = {
@@ -180,9 +180,9 @@ def _key_times(took: Sequence[float]) -> str:
     )
 
 
-def _long_session(here: Path, blocks: int) -> int:
+def _long_session(directory: Path, blocks: int) -> int:
     """Store a session with at least `blocks` blocks. Return how many it has."""
-    work = here / "work"
+    work = directory / "work"
     work.mkdir(exist_ok=True)
     events = blocks * 2
     while (
@@ -190,7 +190,7 @@ def _long_session(here: Path, blocks: int) -> int:
         < blocks
     ):
         events = events * 5 // 4
-    path = JournalDirectory(here / "home/refold/sessions").path(LONG)
+    path = JournalDirectory(directory / "home/refold/sessions").path(LONG)
     anyio.run(journal.write, path, entries)
     return len(screen_of(entries).done)
 
@@ -241,10 +241,10 @@ def _claude(home: Path, workspace: Path, port: int) -> Environ:
 
 
 @contextmanager
-def _serve(here: Path, letters: int) -> Generator[int]:
-    port = here / "port"
+def _serve(directory: Path, letters: int) -> Generator[int]:
+    port = directory / "port"
     server = subprocess.Popen(
-        [sys.executable, "-m", "bench.streaming_server", str(here), str(letters), END],
+        [sys.executable, "-m", "bench.streaming_server", str(directory), str(letters), END],
         cwd=runs.ROOT,
     )
     try:

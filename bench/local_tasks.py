@@ -80,18 +80,18 @@ def answers_number(number: str) -> Judge:
     return lambda here, said: re.search(rf"(?<!\d){number}(?!\d)", said) is not None
 
 
-def adds_up(here: Path, said: str) -> bool:
+def adds_up(directory: Path, said: str) -> bool:
     check = "from add import add; assert (add(2, 3), add(-1, 1)) == (5, 0)"
     command = [sys.executable, "-c", check]
     return not subprocess.run(
-        command, cwd=here, capture_output=True, check=False
+        command, cwd=directory, capture_output=True, check=False
     ).returncode
 
 
-def is_renamed(here: Path, said: str) -> bool:
-    return [p.name for p in here.iterdir()] == ["report.txt"] and has_text(
+def is_renamed(directory: Path, said: str) -> bool:
+    return [p.name for p in directory.iterdir()] == ["report.txt"] and has_text(
         "report.txt", "figures of May"
-    )(here, said)
+    )(directory, said)
 
 
 TASKS = (

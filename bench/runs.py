@@ -90,14 +90,14 @@ def measure(agent: Agent, turns: int, limit: float = 600) -> Run:
 
 
 @contextmanager
-def serve(turns: int, last: str, here: Path) -> Iterator[int]:
-    port_file = here / "port"
+def serve(turns: int, last: str, directory: Path) -> Iterator[int]:
+    port_file = directory / "port"
     server = subprocess.Popen(
         [
             *(sys.executable, "-m", "bench.mock_server", "--turns", str(turns)),
             *("--last", last),
-            *("--log", str(here / "log"), "--port-file", str(port_file)),
-            *("--pid-file", str(here / "pid")),
+            *("--log", str(directory / "log"), "--port-file", str(port_file)),
+            *("--pid-file", str(directory / "pid")),
         ],
         cwd=ROOT,
     )
@@ -112,12 +112,12 @@ def serve(turns: int, last: str, here: Path) -> Iterator[int]:
         server.wait()
 
 
-def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
-    work, home = here / "work", here / "home"
+def watch(agent: Agent, turns: int, port: int, directory: Path, limit: float) -> Run:
+    work, home = directory / "work", directory / "home"
     work.mkdir()
     home.mkdir()
     command = [part.format(prompt=PROMPT, steps=turns + 10) for part in agent.command]
-    with (here / "said").open("w+b") as file:
+    with (directory / "said").open("w+b") as file:
         began = time.monotonic()
         # A run is killed by its own pid; `wait4` returns the memory of it and its children.
         process = subprocess.Popen(
@@ -128,12 +128,12 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
             stdout=file,
             stderr=subprocess.STDOUT,
         )
-        (here / "pid").write_text(str(process.pid))
+        (directory / "pid").write_text(str(process.pid))
         usage = wait(process, limit)
         over = time.monotonic()
         file.seek(0)
         text = file.read().decode(errors="replace")
-    rows = [json.loads(row) for row in (here / "log").read_text().splitlines()]
+    rows = [json.loads(row) for row in (directory / "log").read_text().splitlines()]
     if len(rows) < turns + 1:
         raise RuntimeError(
             f"{agent.name} made {len(rows)} of {turns + 1} requests, "

@@ -51,13 +51,13 @@ async def _write_stream(events: list[bytes], writer: asyncio.StreamWriter) -> No
     await writer.drain()
 
 
-async def main(here: Path, letters: int, end: str) -> None:
+async def main(directory: Path, letters: int, end: str) -> None:
     text = f"{text_of(letters)}\n\n{end}"
 
     async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await converse(reader, writer, text)
 
-    await serve(each, here / "port", limit=1 << 22)
+    await serve(each, directory / "port", limit=1 << 22)
 
 
 if __name__ == "__main__":

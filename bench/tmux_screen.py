@@ -24,7 +24,7 @@ class Screen:
     """The program starts with `start`, so that a clock can begin with it."""
 
     def __init__(
-        self, command: Sequence[str], environ: Mapping[str, str], here: Path,
+        self, command: Sequence[str], environ: Mapping[str, str], directory: Path,
         size: tuple[int, int] = (100, 30),
     ) -> None:  # fmt: skip
         self._name = [
@@ -45,7 +45,7 @@ class Screen:
             "-y",
             rows,
             "-c",
-            str(here),
+            str(directory),
             "sh",
             "-c",
             line,

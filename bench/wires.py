@@ -241,16 +241,16 @@ def starter(refold: str, model: str, vendor: str, path: str) -> Callable[[int], 
 
 
 @contextmanager
-def serve(here: Path) -> Iterator[int]:
+def serve(directory: Path) -> Iterator[int]:
     server = subprocess.Popen(
-        [sys.executable, "-m", "bench.wires_server", str(here)], cwd=runs.ROOT
+        [sys.executable, "-m", "bench.wires_server", str(directory)], cwd=runs.ROOT
     )
     try:
-        while not (here / "port").exists():
+        while not (directory / "port").exists():
             if server.poll() is not None:
                 raise RuntimeError("the server of the wires did not start")
             time.sleep(0.005)
-        yield int((here / "port").read_text())
+        yield int((directory / "port").read_text())
     finally:
         server.terminate()
         server.wait()

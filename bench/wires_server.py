@@ -46,11 +46,11 @@ async def converse(
                     out.write(json.dumps(line) + "\n")
 
 
-async def main(here: Path) -> None:
+async def main(directory: Path) -> None:
     async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await converse(reader, writer, here / "log")
+        await converse(reader, writer, directory / "log")
 
-    await serve(each, here / "port")
+    await serve(each, directory / "port")
 
 
 if __name__ == "__main__":

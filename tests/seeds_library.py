@@ -45,10 +45,10 @@ def example_of(*names: str) -> Callable[[Use], Use]:
     return add
 
 
-def make_agent(here: Path, *script: Any, **more: Any) -> Agent:
-    """An agent in `here` with a scripted model. Commands and edits need no question."""
+def make_agent(directory: Path, *script: Any, **more: Any) -> Agent:
+    """An agent in `directory` with a scripted model. Commands and edits need no question."""
     options: dict[str, Any] = {"provider": ScriptedProvider(*script), "mode": "bypass"}
-    return Agent(directory=here, **options | more)
+    return Agent(directory=directory, **options | more)
 
 
 def provider_of(made: Agent) -> ScriptedProvider:
@@ -64,8 +64,8 @@ async def weather(city: str) -> str:
 
 @example_of("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
      "SetEffort", "MaxIterations", "SetMaxIterations", "WithMaxIterations", "WithName", "Logger")  # fmt: skip
-async def run_a_turn_and_read_the_session(here: Path) -> None:
-    outcome = make_agent(here, "Four.", settings={"limits.steps": 7})
+async def run_a_turn_and_read_the_session(directory: Path) -> None:
+    outcome = make_agent(directory, "Four.", settings={"limits.steps": 7})
     async with outcome.session() as session:
         await session.set_effort("high")
         assert session.steps == 7
@@ -83,14 +83,14 @@ async def run_a_turn_and_read_the_session(here: Path) -> None:
             "Four.",
         ]
         assert (session.effort, session.steps, session.status.running) == ("high", 9, False)
-        assert session.workspace.directory == str(here)
+        assert session.workspace.directory == str(directory)
         assert session.view.session.name == "sums"
 
 
 @example_of("ErrIterLimit", "Continue")
-async def pause_at_the_step_limit_and_continue(here: Path) -> None:
+async def pause_at_the_step_limit_and_continue(directory: Path) -> None:
     result = make_agent(
-        here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1}
+        directory, [READ], "So far.", "And the rest.", settings={"limits.steps": 1}
     )
     async with result.session() as session:
         first = await session.run("Look.")
@@ -104,9 +104,9 @@ async def pause_at_the_step_limit_and_continue(here: Path) -> None:
 
 
 @example_of("ErrRunInProgress")
-async def refuse_a_second_run(here: Path) -> None:
+async def refuse_a_second_run(directory: Path) -> None:
     async with (
-        make_agent(here, "One.", "Two.").session() as session,
+        make_agent(directory, "One.", "Two.").session() as session,
         anyio.create_task_group() as group,
     ):
         group.start_soon(session.run, "First.")
@@ -123,8 +123,8 @@ async def refuse_a_second_run(here: Path) -> None:
 
 
 @example_of("Sink", "WithSink", "WithStream", "WithAsync", "IsAsync")
-async def watch_from_two_places(here: Path) -> None:
-    async with make_agent(here, "Hello.").session() as session:
+async def watch_from_two_places(directory: Path) -> None:
+    async with make_agent(directory, "Hello.").session() as session:
         texts = list[str]()
 
         async def watch() -> None:
@@ -142,9 +142,11 @@ async def watch_from_two_places(here: Path) -> None:
 
 
 @example_of("Compact")
-async def compact_by_hand(here: Path) -> None:
-    (here / "a.txt").write_text("a\n")
-    async with make_agent(here, [READ], "It says a.", "The summary.").session() as session:
+async def compact_by_hand(directory: Path) -> None:
+    (directory / "a.txt").write_text("a\n")
+    async with make_agent(
+        directory, [READ], "It says a.", "The summary."
+    ).session() as session:
         await session.run("Read.")
         await session.compact("the file")
         await session.settle()
@@ -156,8 +158,8 @@ async def compact_by_hand(here: Path) -> None:
 
 @example_of("PermissionMode", "PermissionModeName", "SetPermissionMode", "CyclePermissionMode",
      "WithPermissionMode", "PermissionStore", "WithPermissionStore")  # fmt: skip
-async def change_the_mode_and_the_rules(here: Path) -> None:
-    async with make_agent(here, mode="default").session() as session:
+async def change_the_mode_and_the_rules(directory: Path) -> None:
+    async with make_agent(directory, mode="default").session() as session:
         assert session.mode == "default"
         for mode in ("accept-edits", "plan", "default"):
             await session.set_mode(mode)
@@ -167,15 +169,15 @@ async def change_the_mode_and_the_rules(here: Path) -> None:
 
 
 @example_of("RespondPermission", "RespondQuestion")
-async def answer_for_the_user(here: Path) -> None:
+async def answer_for_the_user(directory: Path) -> None:
     async def approve(question: Question) -> bool | list[str]:
         return ["red"] if question.asks else True
 
-    outcome = make_agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
+    outcome = make_agent(directory, [WRITE], [ASK], "Red.", mode="default", approve=approve)
     async with outcome.session() as session:
         result = await session.run("Write, then ask.")
 
-    assert (result.text, result.denials, (here / "b.txt").read_text()) == (
+    assert (result.text, result.denials, (directory / "b.txt").read_text()) == (
         "Red.",
         (),
         "b\n",
@@ -183,8 +185,8 @@ async def answer_for_the_user(here: Path) -> None:
 
 
 @example_of("PlanModeState", "PrePlanMode")
-async def plan_and_return_to_the_mode_before(here: Path) -> None:
-    result = make_agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
+async def plan_and_return_to_the_mode_before(directory: Path) -> None:
+    result = make_agent(directory, [PLAN], [WRITE], "Made.", mode="accept-edits")
     async with result.session() as session:
         await session.set_mode("plan")
         assert session.permissions.mode_after_planning == "accept-edits"
@@ -200,8 +202,8 @@ async def plan_and_return_to_the_mode_before(here: Path) -> None:
 
 
 @example_of("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
-async def find_a_deferred_tool(here: Path) -> None:
-    outcome = make_agent(here, [SEARCH], [CALC], "42.")
+async def find_a_deferred_tool(directory: Path) -> None:
+    outcome = make_agent(directory, [SEARCH], [CALC], "42.")
     async with outcome.session() as session:
         assert "calc" in {item.name for item in session.reports.next_tools().deferred}
         result = await session.run("6 times 7?")
@@ -216,20 +218,22 @@ async def find_a_deferred_tool(here: Path) -> None:
 
 
 @example_of("WithCustomTool")
-async def add_a_tool(here: Path) -> None:
-    result = make_agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
+async def add_a_tool(directory: Path) -> None:
+    result = make_agent(
+        directory, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather]
+    )
     async with result.session() as session:
         assert (await session.run("Umbrella?")).text == "Rain."
     with pytest.raises(BadInput, match="weather"):
-        async with make_agent(here, tools=[weather, weather]).session():
+        async with make_agent(directory, tools=[weather, weather]).session():
             pass
 
 
 @example_of("Profile", "ProfileName", "SwitchProfile", "WithPersona", "AgentRegistry", "All", "Get",
      "Register", "ListMain", "ListSubagent", "ListMainProfiles", "SubagentTypes", "WithAgentRegistry",
      "BuildAgentRegistry", "ResolveMainProfile")  # fmt: skip
-async def choose_among_agents(here: Path) -> None:
-    folder = here / "home/agents/nono"
+async def choose_among_agents(directory: Path) -> None:
+    folder = directory / "home/agents/nono"
     folder.mkdir(parents=True)
     (folder / "meta.yml").write_text("description: Says no.\nas: [main, subagent]\n")
     (folder / "system_prompt.md").write_text("You say no.\n")
@@ -237,7 +241,12 @@ async def choose_among_agents(here: Path) -> None:
         name="poet", description="Writes.", prompt="You are a poet.", tools=("read_file",)
     )
     result = make_agent(
-        here, "Rain, rain.", "No.", agents=[poet], agent="poet", home=here / "home"
+        directory,
+        "Rain, rain.",
+        "No.",
+        agents=[poet],
+        agent="poet",
+        home=directory / "home",
     )
     async with result.session() as session:
         data = {profile.name: profile.use for profile in session.agents.profiles()}
@@ -253,8 +262,8 @@ async def choose_among_agents(here: Path) -> None:
 
 
 @example_of("Main", "Explore", "General", "Plan")
-async def the_built_in_agents_have_their_tools(here: Path) -> None:
-    async with make_agent(here).session() as session:
+async def the_built_in_agents_have_their_tools(directory: Path) -> None:
+    async with make_agent(directory).session() as session:
         profiles = {profile.name: profile for profile in session.agents.profiles()}
 
     assert Effect.CHANGE not in profiles["explore"].effects | profiles["plan"].effects
@@ -263,9 +272,9 @@ async def the_built_in_agents_have_their_tools(here: Path) -> None:
 
 
 @example_of("Spawn", "IsSubagent", "ParentID")
-async def start_a_subagent(here: Path) -> None:
+async def start_a_subagent(directory: Path) -> None:
     task = ("task", '{"agent": "explore", "prompt": "Look around.", "level": "big"}')
-    result = make_agent(here, [task], "Nothing there.", "It found nothing.")
+    result = make_agent(directory, [task], "Nothing there.", "It found nothing.")
     async with result.session() as session:
         assert (await session.run("Look around.")).text == "It found nothing."
         tree = await session.reports.tree()
@@ -282,8 +291,8 @@ async def start_a_subagent(here: Path) -> None:
 
 
 @example_of("ListSessions", "ResumeSession", "ResumeSnapshot")
-async def resume_a_session(here: Path) -> None:
-    result = make_agent(here, "Noted.", "17.")
+async def resume_a_session(directory: Path) -> None:
+    result = make_agent(directory, "Noted.", "17.")
     async with result.session() as session:
         await session.run("Remember 17.")
     assert [card.id for card in await result.sessions()] == [session.id]
@@ -293,46 +302,46 @@ async def resume_a_session(here: Path) -> None:
 
 
 @example_of("SwitchLLM")
-async def change_the_model(here: Path) -> None:
-    result = Agent(model="ollama/llama3", directory=here)
+async def change_the_model(directory: Path) -> None:
+    result = Agent(model="ollama/llama3", directory=directory)
     async with result.session() as session:
         await session.set_model("openai/gpt-4o")
         assert session.model == "openai/gpt-4o"
 
 
 @example_of("SwitchWorkdir")
-async def change_the_directory(here: Path) -> None:
-    (here / "other").mkdir()
-    async with make_agent(here, "One.").session() as session:
+async def change_the_directory(directory: Path) -> None:
+    (directory / "other").mkdir()
+    async with make_agent(directory, "One.").session() as session:
         await session.run("First.")
-        await session.set_directory(str(here / "other"))
-        assert session.workspace.directory == str(here / "other")
+        await session.set_directory(str(directory / "other"))
+        assert session.workspace.directory == str(directory / "other")
         assert len(session.view.conversation.messages) == 2
 
 
 @example_of("BeginWorktreeSession", "EndWorktreeSession", "WorktreeSession")
-async def enter_and_leave_a_worktree(here: Path) -> None:
+async def enter_and_leave_a_worktree(directory: Path) -> None:
     script = (
         [("enter_worktree", '{"name": "side"}')],
         [("exit_worktree", '{"action": "keep"}')],
         "Back.",
     )
-    await anyio.run_process(["git", "init", "-q", str(here)])
+    await anyio.run_process(["git", "init", "-q", str(directory)])
     await anyio.run_process(
-        ["git", "-C", str(here), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
+        ["git", "-C", str(directory), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
          "--allow-empty"])  # fmt: skip
-    outcome = make_agent(here, *script)
+    outcome = make_agent(directory, *script)
     async with outcome.session() as session:
         result = await session.run("Go aside.")
 
         assert result.text == "Back."
         assert session.view.session.worktree is None
-        assert session.workspace.directory == str(here)
+        assert session.workspace.directory == str(directory)
 
 
 @example_of("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
-async def offer_skills_and_notes(here: Path) -> None:
-    result = make_agent(here, "So.")
+async def offer_skills_and_notes(directory: Path) -> None:
+    result = make_agent(directory, "So.")
     async with result.session() as session:
         assert session.skills is not None
         names = {name for name, _ in session.skills.descriptions()}
@@ -345,9 +354,11 @@ async def offer_skills_and_notes(here: Path) -> None:
 
 
 @example_of("WithConfig")
-async def work_beside_an_agent_with_another_home(here: Path) -> None:
-    one = make_agent(here, "One.", home=here / "one", settings={"limits.steps": 3})
-    two = make_agent(here, "Two.", home=here / "two")
+async def work_beside_an_agent_with_another_home(directory: Path) -> None:
+    one = make_agent(
+        directory, "One.", home=directory / "one", settings={"limits.steps": 3}
+    )
+    two = make_agent(directory, "Two.", home=directory / "two")
     async with one.session() as first, two.session() as second:
         assert ((await first.run("a")).text, (await second.run("b")).text) == (
             "One.",

@@ -62,10 +62,12 @@ def test_each_kind_of_report_has_a_test(kind: str) -> None:
 Call = tuple[str, dict[str, Any]]
 
 
-def run_calls(here: Path, *calls: Call) -> list[Ended]:
+def run_calls(directory: Path, *calls: Call) -> list[Ended]:
     """What the calls of one turn give, without a question."""
     lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
-    agent = Agent(provider=ScriptedProvider(*lines, "Done."), directory=here, mode="bypass")
+    agent = Agent(
+        provider=ScriptedProvider(*lines, "Done."), directory=directory, mode="bypass"
+    )
 
     async def scenario() -> list[Ended]:
         async with agent.session() as session:
@@ -353,17 +355,17 @@ def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
 
 
 def run_refold(
-    here: Path, environ: dict[str, str], before: str = ""
+    directory: Path, environ: dict[str, str], before: str = ""
 ) -> "subprocess.CompletedProcess[bytes]":
     line = f'{before}exec "$@"'
     texts = command(
         "-p",
         "h\u00e9",
         "--script",
-        script(here, {"text": "Gr\u00fc\u00dfe \u65e5\u672c \U0001f600"}),
+        script(directory, {"text": "Gr\u00fc\u00dfe \u65e5\u672c \U0001f600"}),
     )
     return subprocess.run(
-        ["bash", "-c", line, "sh", *texts], env={**os.environ, **environ}, cwd=here,
+        ["bash", "-c", line, "sh", *texts], env={**os.environ, **environ}, cwd=directory,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
 

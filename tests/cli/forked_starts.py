@@ -21,10 +21,10 @@ class ForkedStarts:
         self._forks = forks
 
     def run(
-        self, here: Path, environ: Mapping[str, str], *arguments: str
+        self, directory: Path, environ: Mapping[str, str], *arguments: str
     ) -> tuple[int, str]:
         """Run it; return its exit code and all that it printed."""
-        text = json.dumps([str(here), dict(environ), arguments])
+        text = json.dumps([str(directory), dict(environ), arguments])
         assert self._forks.stdin
         assert self._forks.stdout
         self._forks.stdin.write(f"{text}\n")

@@ -18,12 +18,16 @@ SAID = "a link stands in its place"
 class DataDirectory:
     """REFOLD_HOME with one session in it, a workspace, and a place outside of both."""
 
-    def __init__(self, here: Path) -> None:
-        self.home, self.work, self.outside = here / "home", here / "work", here / "outside"
+    def __init__(self, directory: Path) -> None:
+        self.home, self.work, self.outside = (
+            directory / "home",
+            directory / "work",
+            directory / "outside",
+        )
         self.work.mkdir()
         self.outside.mkdir()
         write = call("write_file", path="a.txt", content="a")
-        self.script = script(here, write, {"text": "Done."})
+        self.script = script(directory, write, {"text": "Done."})
         done = self.run("-p", "go")
         assert done[0] == 0, done
         (self.session,) = (self.home / "sessions").glob("2*")

@@ -27,9 +27,11 @@ STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 pytestmark = pytest.mark.slow
 
 
-def write_waiting_script(here: Path, seconds: str) -> str:
+def write_waiting_script(directory: Path, seconds: str) -> str:
     """A script whose command runs that long; the number tells its processes apart."""
-    return script(here, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"})
+    return script(
+        directory, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"}
+    )
 
 
 def has_kind(kind: str) -> Any:

@@ -14,19 +14,19 @@ pytestmark = pytest.mark.slow
 
 
 def print_template(
-    here: Path, text: str, piped: bytes = b""
+    directory: Path, text: str, piped: bytes = b""
 ) -> tuple[subprocess.CompletedProcess[bytes], list[Said]]:
     """The result of `refold -p TEXT`, and the message to the model."""
-    (here / ".refold").mkdir()
-    (here / ".refold" / "skills.md").write_text(
+    (directory / ".refold").mkdir()
+    (directory / ".refold" / "skills.md").write_text(
         "## /fix <file> <what>\nFix {what} in {file}, and nothing else.\n"
     )
-    (here / "script").write_text('{"text": "Done."}\n')
-    home = here / "home"
+    (directory / "script").write_text('{"text": "Done."}\n')
+    home = directory / "home"
     done = subprocess.run(
         [sys.executable, "-m", "refold", "-p", text, "--script", "script", "--trust"],
         input=piped,
-        cwd=here,
+        cwd=directory,
         env={**os.environ, "REFOLD_HOME": str(home)},
         capture_output=True,
         check=False,

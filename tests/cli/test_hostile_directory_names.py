@@ -40,10 +40,10 @@ def run_refold() -> Iterator[Ran]:
     """Starts refold in a directory with these arguments."""
     with forked_starts() as starts:
 
-        def run_refold(here: Path, *arguments: str) -> tuple[int, str]:
-            home = str(here.parent / "home")
+        def run_refold(directory: Path, *arguments: str) -> tuple[int, str]:
+            home = str(directory.parent / "home")
             environ = {**os.environ, "REFOLD_HOME": home, "HOME": home}
-            return starts.run(here, environ, *arguments)
+            return starts.run(directory, environ, *arguments)
 
         yield run_refold
 

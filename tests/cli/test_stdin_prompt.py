@@ -14,12 +14,12 @@ from tests.cli.running import LONG, command, script
 pytestmark = pytest.mark.slow
 
 
-def shell(here: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
+def shell(directory: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
     """`refold` stands for it in the words."""
-    script(here, {"text": "Well."})
+    script(directory, {"text": "Well."})
     place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", pipeline], cwd=here, env=place,
+        ["bash", "-o", "pipefail", "-c", pipeline], cwd=directory, env=place,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 

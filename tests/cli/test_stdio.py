@@ -39,13 +39,13 @@ PLAN = call("exit_plan_mode", plan="# Paint\n\n1. Buy paint", title="Paint it")
 class Program:
     """refold at the other end of two pipes."""
 
-    def __init__(self, here: Path, lines: tuple[Document, ...], *flags: str) -> None:
-        script = here / "script.jsonl"
+    def __init__(self, directory: Path, lines: tuple[Document, ...], *flags: str) -> None:
+        script = directory / "script.jsonl"
         script.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
         formats = ("--input-format", "stream-json", "--output-format", "stream-json")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "refold", *formats, "--script", str(script), *flags],
-            cwd=here,
+            cwd=directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -58,11 +58,11 @@ from refold.views.stream_json.encode import documents_of
 
 
 @asynccontextmanager
-async def stdio_session(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
+async def stdio_session(directory: Path) -> AsyncGenerator[tuple[Handle, Session]]:
     """The handle on a new session, and the session inside."""
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
-    options = LaunchOptions(directory=here, provider=ScriptedProvider("Hi."))
+    options = LaunchOptions(directory=directory, provider=ScriptedProvider("Hi."))
     launch = Launch(App(settings, places, os.environ, options))
     try:
         start = await launch.start()
@@ -71,11 +71,11 @@ async def stdio_session(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
         await launch.aclose()
 
 
-def run_orders(here: Path, *orders: bytes) -> list[Event]:
+def run_orders(directory: Path, *orders: bytes) -> list[Event]:
     """What stands in the journal after these orders, but for how it begins."""
 
     async def run_story() -> list[Event]:
-        async with stdio_session(here) as (at, session):
+        async with stdio_session(directory) as (at, session):
             before = session.view.seq
             for order in orders:
                 await at.send(parse_order(order))
@@ -222,11 +222,11 @@ def of_a_child(call: ToolCall) -> ChildAsked:
     return ChildAsked("child-1/c7", "child-1", "code", call, "no rule allows it", "h1")
 
 
-def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
+def ask_child(directory: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
     """The documents about a child's question, and the journal after it."""
 
     async def run_story() -> tuple[Plain, list[Event]]:
-        async with stdio_session(here) as (at, session):
+        async with stdio_session(directory) as (at, session):
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
             before = session.view.seq

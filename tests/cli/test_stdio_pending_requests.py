@@ -48,11 +48,13 @@ def answer(request: Document) -> Document:
     }  # fmt: skip
 
 
-def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
+def kill_while_waiting(
+    directory: Path, kind: str, *lines: Document
+) -> tuple[str, Document]:
     """The session, and its unanswered request."""
-    answers = script(here, *lines)
+    answers = script(directory, *lines)
     with start_refold(
-        *STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE
+        *STDIO, "--script", answers, cwd=directory, stdin=subprocess.PIPE
     ) as process:
         send(process, type="user_message", text="go")
         documents = read_until(process, has_type(kind))
@@ -60,10 +62,10 @@ def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Do
         return documents[0]["session_id"], documents[-1]
 
 
-def resume(here: Path, session: str) -> Any:
-    answers = script(here, *ENDS)
+def resume(directory: Path, session: str) -> Any:
+    answers = script(directory, *ENDS)
     more = ("--script", answers, "-r", session)
-    return start_refold(*STDIO, *more, cwd=here, stdin=subprocess.PIPE)
+    return start_refold(*STDIO, *more, cwd=directory, stdin=subprocess.PIPE)
 
 
 @pytest.mark.slow

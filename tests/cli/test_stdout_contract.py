@@ -21,67 +21,67 @@ FORMATS = ("text", "json", "stream-json")
 Case = Callable[[Path], tuple[Sequence[str], dict[str, str]]]
 
 
-def no_key(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def no_key(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     return ("Hi", "-m", "openai/gpt-4o"), {}
 
 
-def nobody_listens(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def nobody_listens(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     data = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
     return ("Hi", "-m", "openai/gpt-4o", "--timeout", "0.3"), data
 
 
-def no_answers(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    return ("Hi", "--script", script(here)), {}
+def no_answers(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "--script", script(directory)), {}
 
 
-def no_script(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def no_script(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     return ("Hi", "--script", "none.jsonl"), {}
 
 
-def no_session(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    return ("Hi", "-r", "2020", "--script", script(here, {"text": "x"})), {}
+def no_session(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "-r", "2020", "--script", script(directory, {"text": "x"})), {}
 
 
-def steps(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def steps(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     lines = call("list_files", path="."), {"text": "One look."}
-    return ("Hi", "--script", script(here, *lines), "--max-turns", "1"), {}
+    return ("Hi", "--script", script(directory, *lines), "--max-turns", "1"), {}
 
 
-def time_is_over(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def time_is_over(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     return (
         "Hi",
         "--script",
-        script(here, {"text": "a", "pause": 60}),
+        script(directory, {"text": "a", "pause": 60}),
         "--timeout",
         "0.2",
     ), {}
 
 
-def run_with_denials(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def run_with_denials(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     lines = [call("bash", command=f"touch {n}") for n in range(3)]
-    return ("Hi", "--script", script(here, *lines)), {}
+    return ("Hi", "--script", script(directory, *lines)), {}
 
 
-def no_home(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    (here / "file").write_text("x")
-    home = {"REFOLD_HOME": str(here / "file/refold")}
-    return ("Hi", "--script", script(here, {"text": "x"})), home
+def no_home(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
+    (directory / "file").write_text("x")
+    home = {"REFOLD_HOME": str(directory / "file/refold")}
+    return ("Hi", "--script", script(directory, {"text": "x"})), home
 
 
-def odd_words(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def odd_words(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     """A name that is not UTF-8 is repeated in the error."""
     return (
         "Hi",
         "-r",
         os.fsdecode(b"\xff\x1b[31m"),
         "--script",
-        script(here, {"text": "x"}),
+        script(directory, {"text": "x"}),
     ), {}
 
 
-def no_name(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def no_name(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
     """There is no user to pick one."""
-    return ("Hi", "-r", "--script", script(here, {"text": "x"})), {}
+    return ("Hi", "-r", "--script", script(directory, {"text": "x"})), {}
 
 
 CASES: dict[Case, tuple[int, str]] = {
@@ -93,10 +93,10 @@ CASES: dict[Case, tuple[int, str]] = {
 
 
 def run(
-    here: Path, *arguments: str, **environment: str
+    directory: Path, *arguments: str, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command("-p", *arguments), cwd=here, env={**os.environ, **environment},
+        command("-p", *arguments), cwd=directory, env={**os.environ, **environment},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 

@@ -322,12 +322,19 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
     compiled = tmp_path_factory.mktemp("c")
     program = STAGE.with_name("stage_program.py")
     answers = ("--script", script(project_directory, DONE, DONE))
-    owner = Terminal(program, *answers, "hi", here=project_directory, compiled=compiled)
+    owner = Terminal(
+        program, *answers, "hi", directory=project_directory, compiled=compiled
+    )
     terminals = [owner]
     try:
         owner.until("Done.")
         result = Terminal(
-            program, *answers, "-c", "--steal", here=project_directory, compiled=compiled
+            program,
+            *answers,
+            "-c",
+            "--steal",
+            directory=project_directory,
+            compiled=compiled,
         )
         terminals.append(result)
         result.until("answers. Join it? [y/N]")
@@ -336,7 +343,12 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
 
         os.kill(owner.child.pid, signal.SIGSTOP)
         thief = Terminal(
-            program, *answers, "-c", "--steal", here=project_directory, compiled=compiled
+            program,
+            *answers,
+            "-c",
+            "--steal",
+            directory=project_directory,
+            compiled=compiled,
         )
         terminals.append(thief)
         thief.until("End it and continue here? [y/N]")
@@ -359,12 +371,12 @@ def test_continuing_a_session_that_a_terminal_has_open_offers_to_join_it(
     program = STAGE.with_name("stage_program.py")
     answers = ("--script", script(project_directory, DONE, DONE))
     terminals = [
-        Terminal(program, *answers, "hi", here=project_directory, compiled=compiled)
+        Terminal(program, *answers, "hi", directory=project_directory, compiled=compiled)
     ]
     try:
         terminals[0].until("Done.")
         refused = Terminal(
-            program, *answers, "-c", here=project_directory, compiled=compiled
+            program, *answers, "-c", directory=project_directory, compiled=compiled
         )
         terminals.append(refused)
         refused.until("which answers. Join it? [y/N]")
@@ -372,7 +384,7 @@ def test_continuing_a_session_that_a_terminal_has_open_offers_to_join_it(
         refused.until("is being written by process")
 
         joined = Terminal(
-            program, *answers, "-c", here=project_directory, compiled=compiled
+            program, *answers, "-c", directory=project_directory, compiled=compiled
         )
         terminals.append(joined)
         joined.until("which answers. Join it? [y/N]")

@@ -26,10 +26,10 @@ def shell(command: str) -> Line:
 class AgentRuns:
     """One agent at work, and all events of it."""
 
-    def __init__(self, here: Path) -> None:
-        self.folder = here / "ws"
+    def __init__(self, directory: Path) -> None:
+        self.folder = directory / "ws"
         self.folder.mkdir()
-        self._home = here / "home"
+        self._home = directory / "home"
 
     def run_turns(self, *turns: Sequence[Line], between: str = "") -> list[Result]:
         async def main() -> list[Result]:

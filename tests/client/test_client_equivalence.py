@@ -37,10 +37,10 @@ def newest_documents(documents: Sequence[Plain]) -> Plain:
     return state
 
 
-def run_in_process(here: Path) -> list[Plain]:
+def run_in_process(directory: Path) -> list[Plain]:
     async def run_story() -> list[Plain]:
         provider = ScriptedProvider("Hi.", "Fine.")
-        async with Agent(provider=provider, directory=here).session() as session:
+        async with Agent(provider=provider, directory=directory).session() as session:
             for order in ORDERS:
                 assert await session.send(order)
             await session.settle()
@@ -56,14 +56,14 @@ def run_in_process(here: Path) -> list[Plain]:
     return anyio.run(run_story)
 
 
-def run_over_stdio(here: Path) -> list[Plain]:
-    script = here / "answers.jsonl"
+def run_over_stdio(directory: Path) -> list[Plain]:
+    script = directory / "answers.jsonl"
     script.write_text("".join(f'{{"text": "{t}"}}\n' for t in ("Hi.", "Fine.")))
     lines = b"".join(msgspec.json.encode(order) + b"\n" for order in ORDERS)
     done = subprocess.run(
         [sys.executable, "-m", "refold", "--input-format", "stream-json",
          "--output-format", "stream-json", "--script", str(script)],
-        input=lines, cwd=here, env=dict(os.environ), capture_output=True, check=False,
+        input=lines, cwd=directory, env=dict(os.environ), capture_output=True, check=False,
         timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -57,10 +57,10 @@ def test_restore_invisible_restores_only_characters_of_the_original() -> None:
     assert restore_invisible("⟦U+200B⟧", "it says ⟦U+200B⟧ and holds \u200b") == "⟦U+200B⟧"
 
 
-def run_calls(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
+def run_calls(directory: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
     lines = [[(name, msgspec.json.encode(given).decode())] for name, given in calls]
     provider = ScriptedProvider(*lines, "Done.")
-    agent = Agent(provider=provider, directory=here, mode="bypass")
+    agent = Agent(provider=provider, directory=directory, mode="bypass")
 
     async def scenario() -> list[Ended]:
         async with agent.session() as session:

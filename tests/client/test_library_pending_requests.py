@@ -38,11 +38,11 @@ anyio.run(main)
 
 
 def run_program(
-    here: Path, how: str, session: str = "", *, there: str = "somebody"
+    directory: Path, how: str, session: str = "", *, there: str = "somebody"
 ) -> list[str]:
     completed_process = subprocess.run(
         [sys.executable, "-c", PROGRAM, how, there, session],
-        cwd=here,
+        cwd=directory,
         capture_output=True,
         text=True,
         timeout=LONG,

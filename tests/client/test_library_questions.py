@@ -18,12 +18,12 @@ WRITE = ("write_file", '{"path": "a.txt", "content": "hello\\n"}')
 ASK = ("ask_user", '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}')
 
 
-def make_agent(here: Path, *script: Line, **options: object) -> Agent:
+def make_agent(directory: Path, *script: Line, **options: object) -> Agent:
     data = {
-        "directory": here / "ws", "home": here / "home",
+        "directory": directory / "ws", "home": directory / "home",
         "provider": ScriptedProvider(*script), "settings": {"sandbox.profile": "off"},
     }  # fmt: skip
-    (here / "ws").mkdir(exist_ok=True)
+    (directory / "ws").mkdir(exist_ok=True)
     return Agent(**{**data, **options})  # type: ignore[arg-type]
 
 

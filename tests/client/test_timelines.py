@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.journal.session_index import TreeNews
 from refold.journal.store.disk import Disk
-from refold.journal.store.writer_lock import LockFile, this_process
+from refold.journal.store.writer_lock import LockFile, current_writer
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 from refold.views.timeline import TimelineRow, timeline
@@ -136,7 +136,7 @@ def test_an_open_call_is_running_while_its_process_lives_and_cut_off_afterwards(
 
     (cut_off,) = timelines.page(ID, 10).rows
     lock = LockFile(file.parent, Disk())
-    lock.sign(this_process(1), (0, ""), 0)
+    lock.sign(current_writer(1), (0, ""), 0)
     lock.close()
     (running,) = timelines.page(ID, 10).rows
 

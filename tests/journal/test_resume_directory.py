@@ -25,15 +25,15 @@ LIE = b'{"kind":"SessionResumed","data":{"directory":"/lie","roots":[]}}'
 SAID = ModelAnswered(Message("assistant", (ToolCall("c", "t", Raw(LIE)),)))
 
 
-def write_session(here: Path, *events: Event) -> Path:
+def write_session(directory: Path, *events: Event) -> Path:
     async def run_story() -> None:
-        record = Recorder(JournalDirectory(here).store("one"))
+        record = Recorder(JournalDirectory(directory).store("one"))
         await record.open()
         await record(*events)
         await record.close()
 
     anyio.run(run_story)
-    return here / "one"
+    return directory / "one"
 
 
 @pytest.mark.parametrize(

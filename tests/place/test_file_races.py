@@ -269,7 +269,7 @@ def test_magic_links_of_proc_are_not_followed(opening: Opening) -> None:
 def test_file_operations_leave_no_descriptor_open(files: DiskFiles, inside: Path) -> None:
     (inside / "link").symlink_to("/")
 
-    def use() -> None:
+    def apply() -> None:
         for path in ("a/b/c", "a/b/c", "a/b/c/d", "link", "x" * 300, "."):
             with suppress(ToolFailed):
                 files.write(files.real(path), b"x", expect=NOTHING)
@@ -277,9 +277,9 @@ def test_file_operations_leave_no_descriptor_open(files: DiskFiles, inside: Path
                 with suppress(ToolFailed):
                     do(Real(str(inside / path)))
 
-    use()
+    apply()
     before = os.listdir("/proc/self/fd")
-    use()
+    apply()
 
     assert len(os.listdir("/proc/self/fd")) == len(before)
 

@@ -251,15 +251,17 @@ def test_concurrent_commands_reach_only_their_own_named_hosts(
     ask = f"curl -s -o /dev/null -w %{{http_code}} http://localhost:{site.port}/"
     texts = dict[str, str]()
 
-    async def use(name: str, hosts: ReachableHosts) -> None:
+    async def reach_host(name: str, hosts: ReachableHosts) -> None:
         confines = Confinement(writes=True, network=True, hosts=hosts)
         done = await ws.commands.run(ask, cwd=str(ws.root), seconds=LONG, confines=confines)
         texts[name] = done.text
 
     async def run_both() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(use, "named", allow_host(site))
-            group.start_soon(use, "other", ReachableHosts((f"localhost:{site.port + 1}",)))
+            group.start_soon(reach_host, "named", allow_host(site))
+            group.start_soon(
+                reach_host, "other", ReachableHosts((f"localhost:{site.port + 1}",))
+            )
 
     anyio.run(run_both)
 

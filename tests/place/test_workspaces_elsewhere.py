@@ -134,7 +134,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
     argv = ("/bin/sh", "-c", f"echo $$ > {number}; exec sh")
     printed = Printed()
 
-    async def use(place: Place, marks: Path) -> None:
+    async def use_place(place: Place, marks: Path) -> None:
         async with anyio.create_task_group() as group:
 
             async def cut() -> None:
@@ -155,7 +155,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
     with open_place(argv, tmp_path) as place:
         marks = place.directory / "marks"
         place.run("true")
-        anyio.run(use, place, marks)
+        anyio.run(use_place, place, marks)
 
         assert place.run("echo again").start == b"again\n"
         assert marks.read_text() == "began\n"

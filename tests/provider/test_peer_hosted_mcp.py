@@ -22,7 +22,7 @@ def read_by_anthropic() -> list[dict[str, Any]]:
     """The content of our answer, as the SDK's client has it."""
     anthropic: Any = pytest.importorskip("anthropic", reason=WHY.format("anthropic"))
 
-    async def use(server: WireServer) -> list[dict[str, Any]]:
+    async def call_sdk(server: WireServer) -> list[dict[str, Any]]:
         async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
             opening = client.beta.messages.stream(
                 model="m-1", max_tokens=9, messages=[{"role": "user", "content": "?"}]
@@ -35,7 +35,7 @@ def read_by_anthropic() -> list[dict[str, Any]]:
 
     async def serve() -> list[dict[str, Any]]:
         async with wire_server(ANSWERS["anthropic"]) as server:
-            return await use(server)
+            return await call_sdk(server)
 
     return anyio.run(serve)
 

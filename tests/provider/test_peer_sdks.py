@@ -47,7 +47,7 @@ Found = tuple[str, str, list[tuple[str, Any]], int]  # thinking, text, calls, ou
 def our_answer(wire: WireName) -> Found:
     spec = spec_of(wire)
 
-    async def use(server: WireServer) -> list[Delta]:
+    async def call_sdk(server: WireServer) -> list[Delta]:
         environ = {spec.key_env: KEY, spec.url_env: server.url}
         provider = connect(spec, environ)
         deltas = await stream_deltas(provider, request(message("user", "?")))
@@ -55,7 +55,7 @@ def our_answer(wire: WireName) -> Found:
         return deltas
 
     answers = [Answer(b"{}")] if wire == "ollama" else []
-    serving = anyio.run(_run_with_server, use, *answers, answer(wire, REPLY))
+    serving = anyio.run(_run_with_server, call_sdk, *answers, answer(wire, REPLY))
     calls = dict[int, list[str]]()
     for delta in serving:
         if isinstance(delta, CallDelta):
@@ -79,7 +79,7 @@ async def _run_with_server(function: Any, *answers: Answer) -> Any:
 def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
     anthropic = pytest.importorskip("anthropic", reason="its SDK is not installed")
 
-    async def use(server: WireServer) -> Found:
+    async def call_sdk(server: WireServer) -> Found:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(
                 anthropic.AsyncAnthropic(base_url=server.url, api_key=KEY)
@@ -98,7 +98,7 @@ def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
             kinds["thinking"].thinking, kinds["text"].text, calls, final_message.usage.output_tokens,
         )  # fmt: skip
 
-    assert anyio.run(_run_with_server, use, answer("anthropic", REPLY)) == our_answer(
+    assert anyio.run(_run_with_server, call_sdk, answer("anthropic", REPLY)) == our_answer(
         "anthropic"
     )
 
@@ -106,7 +106,7 @@ def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
 def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
     openai = pytest.importorskip("openai", reason="its SDK is not installed")
 
-    async def use(server: WireServer) -> Found:
+    async def call_sdk(server: WireServer) -> Found:
         thought, text, output, calls = "", "", 0, dict[int, list[str]]()
         async with openai.AsyncOpenAI(base_url=server.url, api_key=KEY) as client:
             stream = await client.chat.completions.create(
@@ -130,15 +130,15 @@ def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
         decoded = [(name, msgspec.json.decode(a)) for name, a in calls.values()]
         return thought, text, decoded, output
 
-    assert anyio.run(_run_with_server, use, answer("openai-chat", REPLY)) == our_answer(
-        "openai-chat"
-    )
+    assert anyio.run(
+        _run_with_server, call_sdk, answer("openai-chat", REPLY)
+    ) == our_answer("openai-chat")
 
 
 def test_openai_client_reads_response_items_as_our_wire_does() -> None:
     openai = pytest.importorskip("openai", reason="its SDK is not installed")
 
-    async def use(server: WireServer) -> Found:
+    async def call_sdk(server: WireServer) -> Found:
         client = openai.AsyncOpenAI(base_url=server.url, api_key=KEY)
         async with client, client.responses.stream(model="m", input="?") as stream:
             final_response = await stream.get_final_response()
@@ -155,14 +155,14 @@ def test_openai_client_reads_response_items_as_our_wire_does() -> None:
         )
 
     served = answer("openai-responses", REPLY)
-    assert anyio.run(_run_with_server, use, served) == our_answer("openai-responses")
+    assert anyio.run(_run_with_server, call_sdk, served) == our_answer("openai-responses")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_google_client_reads_the_stream_as_our_wire_does() -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
-    async def use(server: WireServer) -> Found:
+    async def call_sdk(server: WireServer) -> Found:
         thought, text, output, calls = "", "", 0, list[tuple[str, Any]]()
         options = genai.types.HttpOptions(base_url=server.url, api_version="v1beta")
         client = genai.Client(api_key=KEY, http_options=options)
@@ -185,7 +185,9 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
         assert server.heard[0].headers["x-goog-api-key"] == KEY
         return thought, text, calls, output
 
-    assert anyio.run(_run_with_server, use, answer("gemini", REPLY)) == our_answer("gemini")
+    assert anyio.run(_run_with_server, call_sdk, answer("gemini", REPLY)) == our_answer(
+        "gemini"
+    )
 
 
 # What they would send too: images, effort and a schema with it.
@@ -328,7 +330,7 @@ def _images(types: Any, message: dict[str, Any]) -> Any:
 def test_ollama_client_reads_the_stream_as_our_wire_does() -> None:
     ollama = pytest.importorskip("ollama", reason="its SDK is not installed")
 
-    async def use(server: WireServer) -> Found:
+    async def call_sdk(server: WireServer) -> Found:
         thought, text, output, calls = "", "", 0, list[tuple[str, Any]]()
         client = ollama.AsyncClient(host=server.url)
         async for part in await client.chat(
@@ -344,4 +346,6 @@ def test_ollama_client_reads_the_stream_as_our_wire_does() -> None:
         await client.close()
         return thought, text, calls, output
 
-    assert anyio.run(_run_with_server, use, answer("ollama", REPLY)) == our_answer("ollama")
+    assert anyio.run(_run_with_server, call_sdk, answer("ollama", REPLY)) == our_answer(
+        "ollama"
+    )

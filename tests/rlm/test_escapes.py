@@ -53,7 +53,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
         (home / path).write_text(secret)
     os.environ["ACME_API_KEY"] = secret
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         text = await session.text(
             "import os, glob\n"
             "said = [str(dict(os.environ))]\n"
@@ -66,7 +66,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
         assert text.endswith("False False")
 
     try:
-        run_with_session(tmp_path / "ws", use, own=(str(home / "refold"),))
+        run_with_session(tmp_path / "ws", use_session, own=(str(home / "refold"),))
     finally:
         del os.environ["ACME_API_KEY"]
 
@@ -75,7 +75,7 @@ def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> Non
     root, private = tmp_path / "ws", f"/tmp/{os.urandom(8).hex()}"
     places = [str(root / "x"), str(home / "x"), str(tmp_path / "x"), "/etc/x", "/usr/x"]
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         cell = await session.cell(
             "done = []\n"
             f"for path in {[*places, private]!r}:\n"
@@ -86,7 +86,7 @@ def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> Non
         )
         assert private in str(value(cell))
 
-    run_with_session(root, use)
+    run_with_session(root, use_session)
 
     assert [path for path in [*places, private] if os.path.exists(path)] == []
 
@@ -100,7 +100,7 @@ def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
         unix.listen()
         port = tcp.getsockname()[1]
 
-        async def use(session: Session) -> None:
+        async def use_session(session: Session) -> None:
             cell = await session.cell(
                 "import socket\n"
                 "def attempt(kind, where):\n"
@@ -115,11 +115,11 @@ def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
             )
             assert value(cell) == ["shut"] * 3
 
-        run_with_session(tmp_path / "ws", use)
+        run_with_session(tmp_path / "ws", use_session)
 
 
 def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         cell = await session.cell(
             "import os, signal\n"
             "seen = [int(n) for n in os.listdir('/proc') if n.isdigit()]\n"
@@ -129,7 +129,7 @@ def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
         )
         assert value(cell) is True
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_killing_parent_processes_ends_only_the_worker(tmp_path: Path) -> None:
@@ -161,13 +161,13 @@ def test_a_fork_bomb_is_stopped_at_the_process_limit(tmp_path: Path) -> None:
 def test_allocating_ten_gigabytes_is_a_memory_error_and_the_worker_survives(
     tmp_path: Path,
 ) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         cell = await session.cell("x = 1\ny = [0] * (10 * 2**27)")
         assert cell.failed
         assert cell.text.endswith("MemoryError")
         assert await session.text("x") == "1"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ WAYS = [
 
 
 def test_final_ends_the_cell_even_if_code_catches_its_exception(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.cell("seen = []")
         for code in WAYS:
             begin = time.monotonic()
@@ -211,17 +211,17 @@ def test_final_ends_the_cell_even_if_code_catches_its_exception(tmp_path: Path) 
             # It lives, and comes to rest in the two seconds that it has.
             assert await session.text("seen") == "[]", code
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_final_counts_even_if_the_process_exits_immediately(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         code = (
             "import os\ntry: FINAL([1])\nexcept BaseException: pass\nfinally: os._exit(3)"
         )
         assert value(await session.cell(code)) == [1]
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 @pytest.mark.slow
@@ -232,17 +232,17 @@ def test_code_that_continues_after_final_is_killed(tmp_path: Path) -> None:
         "finally: time.sleep(1e9)"
     )
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         # It raises at the line, and sleeps in `finally` all the same.
         assert value(await session.cell(code)) == "a"
         with pytest.raises(WorkerLost, match="FINAL was called"):
             await session.persist()
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert (
             await session.text(
                 "import threading, time\n"
@@ -254,7 +254,7 @@ def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> No
         await session.persist()
 
     begin = time.monotonic()
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
     assert time.monotonic() - begin < 40
     assert list_marked(owner_token()) == []
@@ -270,7 +270,7 @@ def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None
         "bomb, x = Bomb(), 1"
     )
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.cell(bomb)
         variables, report = await session.persist()
         assert ("bomb", "Bomb") in report.kept
@@ -278,7 +278,7 @@ def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None
         assert await session.text("x") == "1"
         assert ("x", "int") in restored.kept
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
     assert not mark.exists()
 
@@ -432,7 +432,7 @@ def test_endless_recursion_ends_the_cell_or_the_worker(tmp_path: Path) -> None:
 def test_a_forked_process_cannot_call_the_host_or_set_the_final_value(
     tmp_path: Path,
 ) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         text = await session.text(
             "import os\n"
             "child = os.fork()\n"
@@ -443,11 +443,11 @@ def test_a_forked_process_cannot_call_the_host_or_set_the_final_value(
         assert text.endswith("ended 0")
         assert session.host.heard == []
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         for code in (
             "del __builtins__", "__builtins__ = {}", "lm = FINAL = budget = 1", "del lm",
             "import json, json.encoder\njson.dumps = json.loads = json.JSONEncoder = None",
@@ -460,11 +460,11 @@ def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
             await session.cell(code)
             assert await session.text("print(lm('a', 'b'), len([1]))") == "lm is answered 1"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_results_of_recursion_exits_and_huge_output_are_short(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         deep = await session.cell("def f(n): return f(n + 1)\nf(0)")
         assert "RecursionError" in deep.text
         assert deep.text.count("\n") < 30
@@ -480,11 +480,11 @@ def test_results_of_recursion_exits_and_huge_output_are_short(tmp_path: Path) ->
         assert not odd.failed
         odd.text.encode()
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         for code in (
             "while True: pass",
             "import time; time.sleep(1e9)",
@@ -495,4 +495,6 @@ def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
             assert cell.text.endswith("Stopped: the cell ran over 0.2 s.")
         assert await session.text("x") == "5"
 
-    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.2, memory=512 * 1024**2))
+    run_with_session(
+        tmp_path / "ws", use_session, WorkerLimits(seconds=0.2, memory=512 * 1024**2)
+    )

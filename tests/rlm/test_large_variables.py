@@ -28,7 +28,7 @@ async def persist(session: Session) -> Variables:
 
 
 def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.put("context", {"a": "x" * LARGE, "b": "ü"})
         await session.put("small", "s")
         await session.cell("same = context['a']; n = 1")
@@ -43,7 +43,7 @@ def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
         assert (second.parts, second.new) == (first.parts, {})
         assert len(first.index) < 1_000
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 CHANGES = (
@@ -88,7 +88,7 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
 
 
 def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.cell("x = 'a' * 300_000; n = 1")
         variables, report = await session.persist()
         session.disk.clear()
@@ -99,7 +99,7 @@ def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
         )
         assert dict(report.kept) == {"x": "str", "n": "int"}
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_material_is_freed_as_bytes_once_it_is_a_text() -> None:
@@ -119,7 +119,7 @@ def test_material_is_sent_without_a_copy() -> None:
 
 
 def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         for code in (
             "1 / 0",
             "x = (1,",
@@ -128,7 +128,7 @@ def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> No
         ):
             assert await session.text(code) == await session.text(code)
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
         "del kinds, keeping"
     )
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert await session.text(code) == ""
         with pytest.raises(WorkerLost, match="named a part that does not exist"):
             await session.persist()
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)

@@ -18,7 +18,7 @@ def _walls() -> None:
 def test_a_cell_returns_its_output_and_the_value_of_its_last_line(
     tmp_path: Path,
 ) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert await session.text("x = [1, 2]\nprint('hello')\nx") == "hello\n[1, 2]"
         assert await session.text("x.append(3)") == ""
         assert await session.text("None") == ""
@@ -34,11 +34,11 @@ def test_a_cell_returns_its_output_and_the_value_of_its_last_line(
         )
         assert session.printed[0] == "hello"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.cell("def half(n):\n    return 1 / n")
         cell = await session.cell("print('before')\nhalf(0)")
         assert cell.failed
@@ -57,13 +57,13 @@ def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
         cell = await session.cell("try: 1/0\nexcept ZeroDivisionError: raise KeyError('k')")
         assert "division by zero\nwhich led to:" in cell.text
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_code_calls_host_functions_with_positional_and_keyword_arguments(
     tmp_path: Path,
 ) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert await session.text("lm('text', query='why?')") == "'lm is answered'"
         assert await session.text("read_file('a.py', first=3)") == "'read_file is answered'"
         assert session.host.heard == [
@@ -83,7 +83,7 @@ def test_code_calls_host_functions_with_positional_and_keyword_arguments(
             assert error in cell.text
         assert await session.text("try: fails('x')\nexcept HostError as e: print(e)") == "x"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None
         "  range(3), collections.Counter('aa'), {'k': 1}.keys(), True, None, '\\ud83d\\ude00'])"
     )
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         cell = await session.cell(
             f"{code[: code.rindex('echo')]}FINAL({code[code.rindex('echo') :]})"
         )
@@ -112,11 +112,11 @@ def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None
             == "refused"
         )
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         text = await session.text(
             "all = map_lm(['a', 'b', 'c'], 'q')\n"
             "print([bool(one) for one in all], all[1].reason, isinstance(all[1], Failed))\n"
@@ -125,11 +125,11 @@ def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
         assert text == "[True, False, True] overloaded True\n['one', 'three']"
         assert value(await session.cell("FINAL(all)"))[1] == {"__failed__": "overloaded"}  # pyright: ignore[reportIndexIssue]
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         text = await session.text(
             "from concurrent.futures import ThreadPoolExecutor\n"
             "with ThreadPoolExecutor(32) as pool:\n"
@@ -139,11 +139,11 @@ def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> No
         assert text == "True"
         assert len(session.host.heard) == 500
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         async def slow(name: str, arguments: object) -> object:
             await anyio.sleep(0.4)
             return name
@@ -152,7 +152,7 @@ def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
         assert cell.text == "'lm'"
         assert cell.seconds < 0.2
 
-    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.2))
+    run_with_session(tmp_path / "ws", use_session, WorkerLimits(seconds=0.2))
 
 
 @pytest.mark.slow
@@ -171,27 +171,27 @@ def test_computing_time_counts_while_another_thread_waits_for_the_host(
         await anyio.sleep(0.2)
         return name
 
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         with anyio.fail_after(60):
             cell = await session.worker.run(code, slow, session.printed.append)
         assert cell.failed
         assert "the cell ran over 1 s" in cell.text
 
-    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=1))
+    run_with_session(tmp_path / "ws", use_session, WorkerLimits(seconds=1))
 
 
 def test_a_cancelled_cell_is_stopped_and_its_calls_with_it(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         for code in ("rlm('for ever')", "while True: pass", "import time; time.sleep(1e9)"):
             with anyio.move_on_after(0.1):
                 await session.cell(f"x = 1\n{code}")
         assert await session.text("x") == "1"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         code = (
             "import threading, time\nseen = []\n"
             "def ask():\n"
@@ -203,11 +203,11 @@ def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> 
         assert await session.text(code) == "1"
         assert await session.text("thread.join(5); seen") == "['rlm was stopped.']"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         async def broken(name: str, arguments: object) -> object:
             raise LookupError("a bug")
 
@@ -215,22 +215,22 @@ def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> N
             await session.worker.run("lm('a', 'b')", broken, session.printed.append)
         assert await session.text("1") == "1"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_overwritten_reserved_names_are_restored_and_reported(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert (
             await session.text("FINAL = budget = 1")
             == "(reserved and put back: FINAL, budget)"
         )
         assert await session.text("budget()") == "'budget is answered'"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.put("context", "a\n" * 500_000)
         await session.put("parts", [{"__failed__": "as it stands"}])
         await session.cell("import math\nn = len(context)")
@@ -246,7 +246,7 @@ def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
         assert len(await session.text("context")) < 1_200
         assert await session.text("parts") == "[{'__failed__': 'as it stands'}]"
 
-    run_with_session(tmp_path / "ws", use)
+    run_with_session(tmp_path / "ws", use_session)
 
 
 def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_cannot_be_restored_loses_only_itself(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         await session.cell(
             "class Odd:\n"
             "    def __reduce__(self): return int, ('no number',)\n"
@@ -320,15 +320,15 @@ def test_a_variable_that_cannot_be_restored_loses_only_itself(tmp_path: Path) ->
         assert "invalid literal for int()" in restored.lost[0][1]
         assert await session.text("a, b") == "(1, 2)"
 
-    run_with_session(tmp_path / "ws", use, WorkerLimits(seconds=0.3))
+    run_with_session(tmp_path / "ws", use_session, WorkerLimits(seconds=0.3))
 
 
 def test_cells_also_run_without_a_sandbox(tmp_path: Path) -> None:
-    async def use(session: Session) -> None:
+    async def use_session(session: Session) -> None:
         assert await session.text("x = 2\nx * 21") == "42"
         assert (await session.cell("FINAL(x)")).final is not None
 
-    run_with_session(tmp_path / "ws", use, profile="off")
+    run_with_session(tmp_path / "ws", use_session, profile="off")
 
 
 def test_a_worker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:

@@ -28,8 +28,12 @@ HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
 class TerminalDriver:
     """Of one folder. `ids` are the sessions that were opened here, in their order."""
 
-    def __init__(self, here: Path, look: TerminalCapabilities | None = None) -> None:
-        self.here, self.look, self.ids = here, look or TerminalCapabilities(), list[str]()
+    def __init__(self, directory: Path, look: TerminalCapabilities | None = None) -> None:
+        self.here, self.look, self.ids = (
+            directory,
+            look or TerminalCapabilities(),
+            list[str](),
+        )
         self.asked = list[str]()
 
     def tell(

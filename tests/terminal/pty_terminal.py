@@ -21,7 +21,7 @@ class Terminal:
         self,
         program: Path,
         *arguments: str,
-        here: Path,
+        directory: Path,
         size: tuple[int, int] = (40, 80),
         compiled: Path,
         **env: str,
@@ -35,7 +35,7 @@ class Terminal:
         environment["PYTHONPYCACHEPREFIX"] = str(compiled)
         self.child = pexpect.spawn(
             *_find_program(program, arguments),
-            cwd=str(here),
+            cwd=str(directory),
             env=environment,  # type: ignore[arg-type]
             dimensions=size,
             encoding="utf-8",

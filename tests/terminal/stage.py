@@ -136,21 +136,22 @@ POLICIES = (
 )  # fmt: skip
 
 
-def facts_of(here: Path) -> Facts:
+def facts_of(directory: Path) -> Facts:
     return Facts(
-        roots=(os.path.realpath(here),), follow=lambda path: os.path.realpath(here / path)
+        roots=(os.path.realpath(directory),),
+        follow=lambda path: os.path.realpath(directory / path),
     )
 
 
-def rules(here: Path) -> tuple[Rule, ...]:
+def rules(directory: Path) -> tuple[Rule, ...]:
     """The rules that were saved for this directory."""
-    path = here / ALWAYS
+    path = directory / ALWAYS
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return tuple(parse(text, "allow", "always") for text in lines)
 
 
-def save_allow_rule(here: Path, rule: str) -> None:
-    with (here / ALWAYS).open("a", encoding="utf-8") as file:
+def save_allow_rule(directory: Path, rule: str) -> None:
+    with (directory / ALWAYS).open("a", encoding="utf-8") as file:
         file.write(f"{rule}\n")
 
 
@@ -161,29 +162,29 @@ def price(model: str, usage: Usage) -> float:
 def world(
     provider: Provider,
     record: Recorder,
-    here: Path,
+    directory: Path,
     steps: int,
     budget: Budget = NO_LIMIT,
     background: LazyBackground | None = None,
 ) -> World:
-    files = DiskFiles(here)
+    files = DiskFiles(directory)
     house = {
         "blobs": record,
-        "directory": here,
+        "directory": directory,
         "background": background or LazyBackground(record),
     }
     return World(
         Model(provider, record.view.session.model or "script/one", 10_000, price),
         builtin(), (at_most(steps, 0), *POLICIES, end_over_budget(budget)),
-        rules(here), files=files, commands=ShellCommands(), tool_dependencies=house,
-        facts=partial(facts_of, here), prompt=SystemPrompt(effort=record.view.session.effort),
+        rules(directory), files=files, commands=ShellCommands(), tool_dependencies=house,
+        facts=partial(facts_of, directory), prompt=SystemPrompt(effort=record.view.session.effort),
         budget=budget, shares=SHARES,
     )  # fmt: skip
 
 
 async def open_session(
     provider: Provider,
-    here: Path,
+    directory: Path,
     store: MemoryStore | None = None,
     steps: int = 9,
     question_timeout: float | None = None,
@@ -193,8 +194,8 @@ async def open_session(
     background = LazyBackground(record)
     session = await Session.open(
         record,
-        lambda _: world(provider, record, here, steps, budget, background),
-        directory=str(here),
+        lambda _: world(provider, record, directory, steps, budget, background),
+        directory=str(directory),
         session_options=SessionOptions(question=question_timeout),
     )
     session.background = background
@@ -282,10 +283,10 @@ class StagedApp(App):
     """An app that opens sessions of the stage, with the rules and facts of its folder."""
 
     def __init__(
-        self, provider: Provider, here: Path, budget: Budget, staged: Staged
+        self, provider: Provider, directory: Path, budget: Budget, staged: Staged
     ) -> None:
         places = paths(os.environ)
-        own = StagedPaths(places.config, places.data, here / ".state")
+        own = StagedPaths(places.config, places.data, directory / ".state")
         settings = Settings(
             notify_seconds=staged.notify,
             preset=staged.preset,
@@ -303,7 +304,7 @@ class StagedApp(App):
             ),
         )
         options = LaunchOptions(
-            directory=here,
+            directory=directory,
             provider=provider,
             model=staged.model,
             keep=staged.keep or staged.remembering is not None,
@@ -312,7 +313,7 @@ class StagedApp(App):
         super().__init__(settings, own, os.environ, options)
         self.models = StagedModels(settings, own, os.environ, {}, options)
         self.workspace = StagedWorkspace(
-            settings, own, os.environ, WorkspaceDirectories(here)
+            settings, own, os.environ, WorkspaceDirectories(directory)
         )
         ground = SessionGround(roots=self.workspace.roots, trust=False)
         self.system_prompt = StagedPrompts(settings, own, os.environ, ground)
@@ -368,12 +369,12 @@ NO_SKILLS = SkillScope(
 def handle_on(
     session: Session,
     provider: Provider,
-    here: Path,
+    directory: Path,
     budget: Budget = NO_LIMIT,
     **more: Any,
 ) -> ClientSession:
     """The client session of a session of the stage. `more` are fields of `Staged`."""
-    app = StagedApp(provider, here, budget, Staged(**more))
+    app = StagedApp(provider, directory, budget, Staged(**more))
     return ClientSession(Launch(app, commands=names), OpenedSession(app, session))
 
 

@@ -17,11 +17,11 @@ def deferred_answer(name: str, **arguments: object) -> dict[str, object]:
     return {"calls": [call]}
 
 
-def open_terminal(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
+def open_terminal(directory: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
     lines = "\n".join(map(json.dumps, answers))
-    (here / "answers.jsonl").write_text(lines, encoding="utf-8")
+    (directory / "answers.jsonl").write_text(lines, encoding="utf-8")
     flags = ("--yolo", "--script", "answers.jsonl")
-    return Terminal(PROGRAM, *flags, here=here, size=(40, 120), compiled=compiled)
+    return Terminal(PROGRAM, *flags, directory=directory, size=(40, 120), compiled=compiled)
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     at.type("Tell me when it is up." + ENTER)
     at.until("I wait for it.")
     at.until("1 in background ›")
-    joined = Terminal(PROGRAM, "attach", "last", here=tmp_path, compiled=compiled)
+    joined = Terminal(PROGRAM, "attach", "last", directory=tmp_path, compiled=compiled)
     joined.until("1 in background ›")
     at.type("half a wor")
     at.until("half a wor")

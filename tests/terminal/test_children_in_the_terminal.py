@@ -94,17 +94,17 @@ def child_task_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> To
 
 
 def run_with_child(
-    here: Path, child_task: Tool, *typed: Typed
+    directory: Path, child_task: Tool, *typed: Typed
 ) -> tuple[list[str], ScriptedTerminal]:
-    scripted_terminal = ScriptedTerminal(here, [("child_task", "{}")], "Done.")
+    scripted_terminal = ScriptedTerminal(directory, [("child_task", "{}")], "Done.")
 
     async def run_story() -> None:
         record = Recorder(scripted_terminal.store)
-        mine = world(scripted_terminal.provider, record, here, 9)
+        mine = world(scripted_terminal.provider, record, directory, 9)
         tools = (*mine.tools, child_task)
         house = {**mine.tool_dependencies, "record": record}
         mine = replace(mine, tools=tools, tool_dependencies=house)
-        session = await Session.open(record, lambda _: mine, directory=str(here))
+        session = await Session.open(record, lambda _: mine, directory=str(directory))
         typist = Typist(*typed)
         around = partial(scripted_terminal.converse, typist, "go", session)
         await around(tools=tools)

@@ -133,8 +133,8 @@ class Typist:
     def close_prompt(self) -> bool:
         return False
 
-    def switch_draft(self, left: str, to: str) -> None:
-        self.switched.append((left, to))
+    def switch_draft(self, old_session: str, new_session: str) -> None:
+        self.switched.append((old_session, new_session))
 
     def restore_draft(self, text: str) -> None:
         self.restored.append(text)
@@ -164,9 +164,9 @@ def message_now(typed: str | QueuedMessage | Key) -> str | Key:
 class ScriptedTerminal:
     """One session at one terminal, with everything that was printed and kept."""
 
-    def __init__(self, here: Path, *lines: Line, steps: int = 9) -> None:
-        (here / "hello.py").write_text(HELLO, encoding="utf-8")
-        self.here, self.store, self.steps = here, MemoryStore(), steps
+    def __init__(self, directory: Path, *lines: Line, steps: int = 9) -> None:
+        (directory / "hello.py").write_text(HELLO, encoding="utf-8")
+        self.here, self.store, self.steps = directory, MemoryStore(), steps
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
         self.paper = Printer(self.out, TerminalCapabilities())

@@ -36,13 +36,16 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     terminals = list[Terminal]()
 
     def open_(
-        *responses: object, flags: tuple[str, ...] = (), here: Path = tmp_path, **env: str
+        *responses: object,
+        flags: tuple[str, ...] = (),
+        directory: Path = tmp_path,
+        **env: str,
     ) -> Terminal:
         script = tmp_path / "script.jsonl"
         script.write_text("".join(f"{json.dumps(response)}\n" for response in responses))
         at = Terminal(
             PROGRAM, *flags, "--script", str(script),
-            here=here, size=(30, 100), compiled=compiled, REFOLD_MEMORY="0", **env,
+            directory=directory, size=(30, 100), compiled=compiled, REFOLD_MEMORY="0", **env,
         )  # fmt: skip
         terminals.append(at)
         at.until("? keys" if "tui" in flags else "leaves\n")
@@ -118,7 +121,9 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
         subprocess.run(["git", "init", "-q", here], check=True)
         (here / "a").write_text("a")
         commit = bash('git add -A && git commit -qm "Say hello"')
-        at = open_terminal(commit, DONE, flags=("--permission-mode", "sandbox"), here=here)
+        at = open_terminal(
+            commit, DONE, flags=("--permission-mode", "sandbox"), directory=here
+        )
         at.type("go" + ENTER)
         at.until("Well.")
 

@@ -48,7 +48,7 @@ class Chooser(Typist):
 
 
 def export_session(
-    here: Path,
+    directory: Path,
     *orders: str,
     keep: bool = True,
     writing: Event | None = None,
@@ -66,9 +66,9 @@ def export_session(
         os.kill(os.getpid(), signal.SIGINT)
 
     async def converse() -> str:
-        settings = load_folder_settings(here, places, os.environ, {}).settings
+        settings = load_folder_settings(directory, places, os.environ, {}).settings
         provider = ScriptedProvider("One **and** two.", "Fine.")
-        options = LaunchOptions(directory=here, provider=provider, keep=keep)
+        options = LaunchOptions(directory=directory, provider=provider, keep=keep)
         launch = Launch(App(settings, places, os.environ, options))
         try:
             start = await launch.start()

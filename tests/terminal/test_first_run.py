@@ -23,7 +23,7 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
 ) -> None:
     with serve(MODELS) as address:
         env = {**SILENT, "OLLAMA_HOST": address, "TERM": "xterm-256color"}
-        at = Terminal(PROGRAM, here=tmp_path, compiled=compiled, **env)
+        at = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
         at.until("Ollama on this machine")
         at.choose("Ollama on this machine")
         at.until("1 ollama/qwen3:8b")
@@ -35,7 +35,7 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
         at.type(CTRL_D)
         assert at.end() == 0
 
-        again = Terminal(PROGRAM, here=tmp_path, compiled=compiled, **env)
+        again = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
         again.until_asked()  # and not for a model
         assert "ollama/gemma4:4b" in again.text
         again.type(CTRL_D)
@@ -49,7 +49,7 @@ def start_with_key(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
 
     def start(*flags: str) -> Terminal:
         return Terminal(
-            PROGRAM, *flags, here=tmp_path, compiled=compiled, size=(40, 90), **env
+            PROGRAM, *flags, directory=tmp_path, compiled=compiled, size=(40, 90), **env
         )
 
     return start
@@ -106,7 +106,7 @@ def test_a_message_typed_at_the_trust_question_is_sent_when_the_session_starts(
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     (tmp_path / "script").write_text('{"text": "Fixed."}\n')
-    at = Terminal(PROGRAM, "--script", "script", here=tmp_path, compiled=compiled)
+    at = Terminal(PROGRAM, "--script", "script", directory=tmp_path, compiled=compiled)
     at.until("Trust this folder?")
     at.until("› 1 not now")
     at.type("fix it" + ENTER)

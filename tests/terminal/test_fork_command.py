@@ -7,9 +7,11 @@ from refold.journal.events.kinds import Forked, Said
 from tests.terminal.at_home import TerminalDriver
 
 
-def fork_session(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
+def fork_session(
+    directory: Path, *typed: str
+) -> tuple[str, list[str], dict[str, list[object]]]:
     """The session that was begun, the rows on the screen, and who said what where."""
-    driver = TerminalDriver(here)
+    driver = TerminalDriver(directory)
     rows = driver.tell(*typed, answers=("One.", "Two.", "Three."))
     data: dict[str, list[object]] = {}
     for session in driver.home.root.iterdir():

@@ -24,7 +24,7 @@ def test_command_line_arguments_are_the_first_message_of_an_interactive_session(
     tmp_path: Path, answers: str
 ) -> None:
     flags = ("--script", answers, "--display", "plain")
-    terminal = Terminal(PROGRAM, "say hello", *flags, here=tmp_path, compiled=tmp_path)
+    terminal = Terminal(PROGRAM, "say hello", *flags, directory=tmp_path, compiled=tmp_path)
     try:
         terminal.until("say hello")
         terminal.until("Good morning.")
@@ -48,7 +48,7 @@ def test_a_template_name_on_the_command_line_is_expanded(
     """`refold init` starts the session that begins with /init."""
     monkeypatch.setenv("REFOLD_TERMINAL__DISPLAY", "plain")
     terminal = Terminal(
-        PROGRAM, words, "--script", answers, here=tmp_path, compiled=tmp_path
+        PROGRAM, words, "--script", answers, directory=tmp_path, compiled=tmp_path
     )
     try:
         terminal.until("Good morning.")
@@ -78,7 +78,7 @@ def test_command_line_arguments_with_p_or_without_a_terminal_run_as_one_task(
 
 def test_the_p_flag_runs_one_task_in_a_terminal_too(tmp_path: Path, answers: str) -> None:
     words = ("-p", "say hello", "--script", answers)
-    terminal = Terminal(PROGRAM, *words, here=tmp_path, compiled=tmp_path)
+    terminal = Terminal(PROGRAM, *words, directory=tmp_path, compiled=tmp_path)
     try:
         assert terminal.end() == 0
         assert terminal.raw.split() == ["Good", "morning."]

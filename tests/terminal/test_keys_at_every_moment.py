@@ -58,7 +58,9 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     terminals = list[Terminal]()
 
     def start(*flags: str, term: str = "xterm-256color") -> TerminalBeside:
-        at = TerminalBeside(PROGRAM, *flags, here=tmp_path, compiled=compiled, TERM=term)
+        at = TerminalBeside(
+            PROGRAM, *flags, directory=tmp_path, compiled=compiled, TERM=term
+        )
         terminals.append(at)
         return at
 

@@ -24,14 +24,14 @@ def has_read_all(slave: int) -> bool:
     return struct.unpack("i", waiting) == (0,)
 
 
-def start_turn(start_terminal: StartTerminal, here: Path) -> Terminal:
+def start_turn(start_terminal: StartTerminal, directory: Path) -> Terminal:
     """A turn lasts until there is a file "go"; the next ones ask nothing."""
     text = "touch begun; until rm go 2>&-; do sleep 0.02; done"
-    (here / "held.sh").write_text(text, encoding="utf-8")
+    (directory / "held.sh").write_text(text, encoding="utf-8")
     at = start_terminal("held")
     at.type("go" + ENTER)
     at.choose("this session")
-    at.until_there(here / "begun")
+    at.until_there(directory / "begun")
     return at
 
 

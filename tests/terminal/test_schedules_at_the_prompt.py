@@ -26,7 +26,7 @@ def test_start_and_end_of_a_scheduled_run_are_printed_above_the_typed_text(
     answers = script(tmp_path, {"text": "All is well."})
 
     at = Terminal(
-        PROGRAM, "--script", answers, here=tmp_path, size=(40, 120), compiled=compiled
+        PROGRAM, "--script", answers, directory=tmp_path, size=(40, 120), compiled=compiled
     )
     at.until("›")
     at.type("half a wor")

@@ -50,7 +50,7 @@ def project_directory(tmp_path: Path) -> Path:
 def test_keys_pick_a_session_and_the_list_is_erased(
     project_directory: Path, compiled: Path, keys: tuple[str, ...], picked: str
 ) -> None:
-    terminal = Terminal(STAGE, "line", here=project_directory, compiled=compiled)
+    terminal = Terminal(STAGE, "line", directory=project_directory, compiled=compiled)
     terminal.until("Mend the roof")
 
     for key in keys:
@@ -65,7 +65,7 @@ def test_keys_pick_a_session_and_the_list_is_erased(
 def test_typing_finds_sessions_by_text_in_their_messages(
     project_directory: Path, compiled: Path
 ) -> None:
-    terminal = Terminal(STAGE, "line", here=project_directory, compiled=compiled)
+    terminal = Terminal(STAGE, "line", directory=project_directory, compiled=compiled)
     terminal.until("Mend the roof")
 
     terminal.type("umbre")
@@ -82,7 +82,7 @@ def test_typing_finds_sessions_by_text_in_their_messages(
 def test_sessions_are_picked_by_number_in_a_terminal_without_cursor_movement(
     project_directory: Path, compiled: Path, display: str
 ) -> None:
-    terminal = Terminal(STAGE, display, here=project_directory, compiled=compiled)
+    terminal = Terminal(STAGE, display, directory=project_directory, compiled=compiled)
     terminal.until("Enter to leave:")
     terminal.type("zebra\n")
     terminal.until("Nothing matches 'zebra'.")
@@ -98,7 +98,7 @@ def test_sessions_are_picked_by_number_in_a_terminal_without_cursor_movement(
 def test_an_empty_line_leaves_the_session_list(
     project_directory: Path, compiled: Path
 ) -> None:
-    terminal = Terminal(STAGE, "plain", here=project_directory, compiled=compiled)
+    terminal = Terminal(STAGE, "plain", directory=project_directory, compiled=compiled)
     terminal.until("Enter to leave:")
 
     terminal.type("\n")

@@ -286,7 +286,7 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
         if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):
             continue
         at = Terminal(
-            Path("/bin/bash"), "-o", "pipefail", "-c", fill_in(line), here=place, compiled=compiled,
+            Path("/bin/bash"), "-o", "pipefail", "-c", fill_in(line), directory=place, compiled=compiled,
             **with_path(place),
         )  # fmt: skip
         code = leave(at)

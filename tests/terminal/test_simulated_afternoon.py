@@ -134,15 +134,15 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
 class Place:
     """A directory with a home of its own, a server, and programs that use both."""
 
-    def __init__(self, here: Path, url: str, compiled: Path) -> None:
-        self.here, self._compiled = here, compiled
+    def __init__(self, directory: Path, url: str, compiled: Path) -> None:
+        self.here, self._compiled = directory, compiled
         self.env = {
-            "REFOLD_HOME": str(here / "home"), "OPENAI_BASE_URL": f"{url}/v1",
+            "REFOLD_HOME": str(directory / "home"), "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": "dummy",
         }  # fmt: skip
-        (here / "home").mkdir()
-        (here / "home/config.toml").write_text(CONFIG)
-        (here / "work").mkdir()
+        (directory / "home").mkdir()
+        (directory / "home/config.toml").write_text(CONFIG)
+        (directory / "work").mkdir()
 
     def runs(self, *arguments: str) -> Any:
         done = subprocess.run(
@@ -170,7 +170,9 @@ class Place:
             "--yolo",
         )
         here = self.here / "work"
-        return Terminal(PROGRAM, *result, here=here, compiled=self._compiled, **self.env)
+        return Terminal(
+            PROGRAM, *result, directory=here, compiled=self._compiled, **self.env
+        )
 
     def paid(self) -> tuple[int, float]:
         """How many answers the journals count, and what they cost together."""

@@ -34,7 +34,7 @@ def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]
     terminals = list[Terminal]()
 
     def start(
-        display: str, *arguments: str, here: Path = directory_b.parent / "a"
+        display: str, *arguments: str, directory: Path = directory_b.parent / "a"
     ) -> Terminal:
         flags = (
             "--script",
@@ -45,7 +45,12 @@ def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]
         )
         term = TERMS[display]
         at = Terminal(
-            PROGRAM, *flags, here=here, compiled=compiled, size=(40, 240), TERM=term
+            PROGRAM,
+            *flags,
+            directory=directory,
+            compiled=compiled,
+            size=(40, 240),
+            TERM=term,
         )
         terminals.append(at)
         return at
@@ -78,7 +83,7 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     os.kill(at.child.pid, signal.SIGKILL)
     at.end()
 
-    again = start_terminal(display, "-c", here=directory_b)
+    again = start_terminal(display, "-c", directory=directory_b)
     again.until("1 not now")
     again.until("› 1 " if display == "line" else "1 not now")
     again.type("n" if display == "line" else "n" + ENTER)

@@ -58,7 +58,7 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
         script.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         result = ("--script", "script", "--display", display, *flags)
         env = {"TERM": TERMS[display], **env}
-        at = Terminal(PROGRAM, *result, here=tmp_path, compiled=compiled, **env)
+        at = Terminal(PROGRAM, *result, directory=tmp_path, compiled=compiled, **env)
         terminals.append(at)
         return at
 
@@ -279,7 +279,7 @@ def test_ctrl_z_suspends_and_fg_resumes_the_session(
     (tmp_path / "script").write_text(json.dumps(LONG))
     command = f"{sys.executable} {PROGRAM} --script script --display {display}"
     at = Terminal(
-        Path("/bin/bash"), "--norc", "--noediting", "-i", here=tmp_path, compiled=compiled,
+        Path("/bin/bash"), "--norc", "--noediting", "-i", directory=tmp_path, compiled=compiled,
         TERM=TERMS[display], PS1="shell$ ",
     )  # fmt: skip
     at.type(f"{command}\n")
@@ -319,7 +319,7 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
     )
     env = {"TERM": TERMS[display]}
     texts = ("-m", "mine/one", "--display", display)
-    at = Terminal(PROGRAM, *texts, here=tmp_path, compiled=tmp_path, **env)
+    at = Terminal(PROGRAM, *texts, directory=tmp_path, compiled=tmp_path, **env)
     begin_turn(at, display)
     at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     at.type(CTRL_C)
@@ -408,7 +408,7 @@ def test_ctrl_c_in_the_first_run_exits_with_130(
     for keys in ("", "1"):
         env = {"TERM": TERMS[display], "OLLAMA_HOST": "127.0.0.1:9"}
         at = Terminal(
-            PROGRAM, "--display", display, here=tmp_path, compiled=compiled, **env
+            PROGRAM, "--display", display, directory=tmp_path, compiled=compiled, **env
         )
         at.until("esc quit")
         if keys:
@@ -498,7 +498,7 @@ def test_an_internal_error_restores_the_terminal_modes(
 ) -> None:
     mistake = STAGE.with_name("stage_mistake.py")
     env = {"TERM": TERMS[display], "SHOWN": display}
-    at = Terminal(mistake, here=tmp_path, compiled=compiled, **env)
+    at = Terminal(mistake, directory=tmp_path, compiled=compiled, **env)
     begin_turn(at, display)
 
     assert at.end() == 1

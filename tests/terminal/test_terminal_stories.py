@@ -26,7 +26,9 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     terminals: list[Terminal] = []
 
     def start(*arguments: str, program: Path = STAGE, **more: object) -> Terminal:
-        terminal = Terminal(program, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
+        terminal = Terminal(
+            program, *arguments, directory=tmp_path, compiled=compiled, **more
+        )  # type: ignore[arg-type]
         terminals.append(terminal)
         return terminal
 

@@ -75,7 +75,7 @@ def start_terminal(
 
     def start(story: str, term: str, **env: object) -> Terminal:
         own = {"TERMINFO_DIRS": f"{entries}:", "TERM": term, "COLORTERM": "", **env}
-        at = Terminal(STAGE, story, here=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
+        at = Terminal(STAGE, story, directory=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
         terminals.append(at)
         return at
 

@@ -29,7 +29,9 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
 
     def start(*arguments: str, **more: object) -> Terminal:
         more = {"SHELL": "/bin/sh", **more}
-        terminal = Terminal(STAGE, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
+        terminal = Terminal(
+            STAGE, *arguments, directory=tmp_path, compiled=compiled, **more
+        )  # type: ignore[arg-type]
         terminals.append(terminal)
         terminal.until("›")
         return terminal
@@ -39,9 +41,9 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
         terminal.child.close(force=True)
 
 
-def editor(here: Path, line: str) -> str:
+def editor(directory: Path, line: str) -> str:
     """A program that does this to the file it is given."""
-    path = here / "an-editor"
+    path = directory / "an-editor"
     path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)

@@ -53,8 +53,8 @@ pytestmark = pytest.mark.slow
 class Person:
     """A user in a directory of their own, who starts refold and other programs."""
 
-    def __init__(self, here: Path, compiled: Path) -> None:
-        self.here, self._compiled = here, compiled
+    def __init__(self, directory: Path, compiled: Path) -> None:
+        self.here, self._compiled = directory, compiled
         self.started: list[Terminal] = []
 
     def starts(self, *arguments: str, size: tuple[int, int] = (30, 100)) -> Terminal:
@@ -96,7 +96,12 @@ class Person:
         self, program: Path, *arguments: str, size: tuple[int, int] = (30, 100), **env: str
     ) -> Terminal:
         terminal = Terminal(
-            program, *arguments, here=self.here, size=size, compiled=self._compiled, **env
+            program,
+            *arguments,
+            directory=self.here,
+            size=size,
+            compiled=self._compiled,
+            **env,
         )
         self.started.append(terminal)
         return terminal

@@ -52,7 +52,7 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
             file.write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
             flags = ("--script", str(file), *flags)
         terminal = Terminal(
-            PROGRAM, "tui", *flags, here=work, compiled=compiled,
+            PROGRAM, "tui", *flags, directory=work, compiled=compiled,
             REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **more},  # type: ignore[arg-type]
         )  # fmt: skip
         terminals.append(terminal)

@@ -91,7 +91,7 @@ def take_image(story: Story, place: Path) -> str:
     script = place / "script.jsonl"
     script.write_text("".join(f"{json.dumps(answer)}\n" for answer in story.answers))
     at = Terminal(
-        PROGRAM, "tui", "--script", str(script), *story.flags, here=work,
+        PROGRAM, "tui", "--script", str(script), *story.flags, directory=work,
         compiled=place / "compiled", size=story.size, HOME=str(place), REFOLD_HOME=str(place / "home"),
         REFOLD_MEMORY="0", COLORTERM="truecolor",
     )  # fmt: skip

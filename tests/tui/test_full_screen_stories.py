@@ -401,7 +401,7 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     script = tmp_path / "script"
     script.write_text('{"text": "An answer."}')
     at = Terminal(
-        Path("/bin/bash"), "--norc", "--noediting", "-i", here=tmp_path, compiled=compiled,
+        Path("/bin/bash"), "--norc", "--noediting", "-i", directory=tmp_path, compiled=compiled,
         PS1="shell$ ", REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0",
     )  # fmt: skip
     command = f"{sys.executable} {PROGRAM} tui --script script"

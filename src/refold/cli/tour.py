@@ -298,7 +298,7 @@ class _UnattendedReader:
     def close_prompt(self) -> bool:
         return False
 
-    def switch_draft(self, left: str, to: str) -> None:
+    def switch_draft(self, old_session: str, new_session: str) -> None:
         return
 
     def restore_draft(self, text: str) -> None:

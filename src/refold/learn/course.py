@@ -61,10 +61,10 @@ class Lesson(Struct, frozen=True):
     def demo(self) -> Demo:
         return self._checks().demo
 
-    def check(self, shop: Workshop) -> None:
-        """Check the program in `shop`. Raises `NotYet`."""
+    def check(self, workshop: Workshop) -> None:
+        """Check the program in `workshop`. Raises `NotYet`."""
         try:
-            self._checks().check(shop)
+            self._checks().check(workshop)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             # A request or an event can be anything that the reader's program makes of it.
             raise NotYet(

@@ -102,7 +102,7 @@ class ReaderFolder:
         (self.path / _PROGRESS_NAME).write_bytes(msgspec.json.encode(progress) + b"\n")
 
 
-def reader_folder(here: Path) -> ReaderFolder:
-    """The folder of the course that belongs to the directory `here`."""
-    inside = (here / _PROGRESS_NAME).exists()
-    return ReaderFolder(here if inside else here / _FOLDER_NAME)
+def reader_folder(directory: Path) -> ReaderFolder:
+    """The folder of the course that belongs to the directory `directory`."""
+    inside = (directory / _PROGRESS_NAME).exists()
+    return ReaderFolder(directory if inside else directory / _FOLDER_NAME)

@@ -31,34 +31,34 @@ class StoreContract:
         assert list(anyio.run(store.read)) == []
 
     def test_looking_and_leaving_writes_nothing(self, store: Store) -> None:
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             await store.lease()
             await store.keep()
             await store.release()
             return list(await store.read())
 
-        assert anyio.run(use) == []
+        assert anyio.run(main) == []
 
     def test_lines_come_back_as_they_were_whatever_they_say(self, store: Store) -> None:
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             epoch = (await store.lease()).epoch
             await store.append(LINES[:2], expect=0, epoch=epoch, head=(2, "b"))
             await store.append(LINES[2:], expect=2, epoch=epoch, head=(4, "d"))
             await store.keep()
             return list(await store.read())
 
-        assert anyio.run(use) == LINES
+        assert anyio.run(main) == LINES
 
     @pytest.mark.parametrize("after", range(len(LINES) + 2))
     def test_reading_goes_on_after_a_line(self, store: Store, after: int) -> None:
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             await _write_first_line(store)
             return list(await store.read(after))
 
-        assert anyio.run(use) == LINES[after:]
+        assert anyio.run(main) == LINES[after:]
 
     def test_who_reads_on_gets_what_is_new(self, store: Store) -> None:
-        async def use() -> list[list[bytes]]:
+        async def main() -> list[list[bytes]]:
             epoch = (await store.lease()).epoch
             batches = list[list[bytes]]()
             for n, line in enumerate(LINES):
@@ -66,26 +66,26 @@ class StoreContract:
                 batches.append(list(await store.read(after=n)))
             return batches
 
-        assert anyio.run(use) == [[line] for line in LINES]
+        assert anyio.run(main) == [[line] for line in LINES]
 
     def test_a_writer_that_did_not_read_the_last_line_is_refused(
         self, store: Store
     ) -> None:
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             epoch = (await store.lease()).epoch
             await store.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
             with pytest.raises(Conflict):
                 await store.append(LINES[1:], expect=0, epoch=epoch, head=(4, "d"))
             return list(await store.read())
 
-        assert anyio.run(use) == LINES[:1]
+        assert anyio.run(main) == LINES[:1]
 
     def test_a_writer_whose_lock_was_taken_stays_fenced(
         self, open_store: Callable[[], Store]
     ) -> None:
         """It was paused, and leases again, as a recorder does after each failure."""
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             old, new = open_store(), open_store()
             epoch = (await old.lease(1)).epoch
             await old.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
@@ -101,12 +101,12 @@ class StoreContract:
                 await old.append(LINES[2:], expect=2, epoch=epoch + 2, head=(4, "d"))
             return list(await new.read())
 
-        assert anyio.run(use) == LINES[:2]
+        assert anyio.run(main) == LINES[:2]
 
     def test_a_claim_that_is_older_than_the_recorded_one_is_refused(
         self, open_store: Callable[[], Store]
     ) -> None:
-        async def use() -> list[int]:
+        async def main() -> list[int]:
             first, late, next_one = open_store(), open_store(), open_store()
             epoch = (await first.lease(2)).epoch
             await first.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
@@ -117,14 +117,14 @@ class StoreContract:
             await next_one.lease(3)
             return [*claims, await next_one.read_claim()]
 
-        assert anyio.run(use) == [2, 3]
+        assert anyio.run(main) == [2, 3]
 
     def test_a_claim_is_leased_again_with_another_store(
         self, open_store: Callable[[], Store]
     ) -> None:
         """A session leases again when it moves to another directory within one claim."""
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             left, opened = open_store(), open_store()
             epoch = (await left.lease(2)).epoch
             await left.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
@@ -134,12 +134,12 @@ class StoreContract:
                 await left.append(LINES[2:3], expect=1, epoch=epoch, head=(2, "z"))
             return list(await opened.read())
 
-        assert anyio.run(use) == LINES[:2]
+        assert anyio.run(main) == LINES[:2]
 
     def test_a_lease_without_a_claim_keeps_the_recorded_one(
         self, open_store: Callable[[], Store]
     ) -> None:
-        async def use() -> list[int]:
+        async def main() -> list[int]:
             first, second = open_store(), open_store()
             claims = [await first.read_claim()]
             epoch = (await first.lease(2)).epoch
@@ -148,22 +148,22 @@ class StoreContract:
             await second.lease()
             return [*claims, await second.read_claim()]
 
-        assert anyio.run(use) == [0, 2]
+        assert anyio.run(main) == [0, 2]
 
     def test_a_writer_leases_again_under_its_own_claim(self, store: Store) -> None:
         """A recorder leases again after the disk failed."""
 
-        async def use() -> list[bytes]:
+        async def main() -> list[bytes]:
             epoch = (await store.lease(7)).epoch
             await store.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
             epoch = (await store.lease(7)).epoch
             await store.append(LINES[1:2], expect=1, epoch=epoch, head=(2, "b"))
             return list(await store.read())
 
-        assert anyio.run(use) == LINES[:2]
+        assert anyio.run(main) == LINES[:2]
 
     def test_every_pen_has_a_higher_number(self, store: Store) -> None:
-        async def use() -> list[int]:
+        async def main() -> list[int]:
             epochs = list[int]()
             for n in range(3):
                 epochs.append((await store.lease()).epoch)
@@ -171,12 +171,12 @@ class StoreContract:
                 await store.release()
             return epochs
 
-        epochs = anyio.run(use)
+        epochs = anyio.run(main)
 
         assert 0 < epochs[0] < epochs[1] < epochs[2]
 
     def test_the_next_writer_hears_where_the_last_one_ended(self, store: Store) -> None:
-        async def use() -> list[tuple[int, str]]:
+        async def main() -> list[tuple[int, str]]:
             first = await store.lease()
             await store.append(
                 LINES, expect=0, epoch=first.epoch, head=(4, "0123456789abcdef")
@@ -184,42 +184,42 @@ class StoreContract:
             await store.release()
             return [first.head, (await store.lease()).head]
 
-        assert anyio.run(use) == [(0, ""), (4, "0123456789abcdef")]
+        assert anyio.run(main) == [(0, ""), (4, "0123456789abcdef")]
 
     def test_store_continues_in_another_event_loop(self, store: Store) -> None:
         epoch = anyio.run(_write_first_line, store)
 
-        async def go_on() -> list[bytes]:
+        async def main() -> list[bytes]:
             await store.append([b"later"], expect=4, epoch=epoch, head=(5, "e"))
             await store.keep()
             return list(await store.read())
 
-        assert anyio.run(go_on) == [*LINES, b"later"]
+        assert anyio.run(main) == [*LINES, b"later"]
 
     def test_many_wait_for_the_same_line_to_be_kept(self, store: Store) -> None:
-        async def use() -> int:
+        async def main() -> int:
             await _write_first_line(store)
             return await _run_concurrently([store.keep] * 20)
 
-        assert anyio.run(use) == 20
+        assert anyio.run(main) == 20
 
 
 class BlobsContract:
     """The contract of blobs, for the fixture `blobs`."""
 
     def test_a_blob_comes_back_under_its_hash(self, blobs: Blobs) -> None:
-        async def use() -> tuple[str, str, bytes]:
+        async def main() -> tuple[str, str, bytes]:
             name, second = await blobs.put(BLOB), await blobs.put(BLOB)
             return name, second, await blobs.get(name)
 
         name = sha256(BLOB).hexdigest()
-        assert anyio.run(use) == (name, name, BLOB)
+        assert anyio.run(main) == (name, name, BLOB)
 
     def test_an_empty_blob_is_a_blob(self, blobs: Blobs) -> None:
-        async def use() -> bytes:
+        async def main() -> bytes:
             return await blobs.get(await blobs.put(b""))
 
-        assert anyio.run(use) == b""
+        assert anyio.run(main) == b""
 
     @pytest.mark.parametrize("name", ["", "../events.jsonl", "0" * 64])
     def test_a_blob_that_is_not_there_is_an_error(self, blobs: Blobs, name: str) -> None:

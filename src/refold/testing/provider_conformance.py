@@ -71,13 +71,16 @@ class ProviderContract:
         assert (deltas[-1].usage.input, deltas[-1].usage.output) == (7, 3)
 
     def test_it_keeps_no_conversation(self) -> None:
-        async def use(provider: Provider) -> list[str]:
+        async def main(provider: Provider) -> list[str]:
             return [_words(await _read_deltas(provider)) for _ in range(2)]
 
-        assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
+        assert self._run_with_provider(main, Reply("One."), Reply("Two.")) == [
+            "One.",
+            "Two.",
+        ]
 
     def test_two_questions_at_once_get_an_answer_each(self) -> None:
-        async def use(provider: Provider) -> list[str]:
+        async def main(provider: Provider) -> list[str]:
             answers = list[str]()
 
             async def ask() -> None:
@@ -88,18 +91,21 @@ class ProviderContract:
                 group.start_soon(ask)
             return sorted(answers)
 
-        assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
+        assert self._run_with_provider(main, Reply("One."), Reply("Two.")) == [
+            "One.",
+            "Two.",
+        ]
 
     def test_whoever_stops_listening_can_ask_again(self) -> None:
-        async def use(provider: Provider) -> str:
+        async def main(provider: Provider) -> str:
             async with aclosing(provider.stream(QUESTION)) as deltas:
                 await anext(deltas)
             return _words(await _read_deltas(provider))
 
-        assert self._with(use, Reply("x" * 3000), Reply("Two.")) == "Two."
+        assert self._run_with_provider(main, Reply("x" * 3000), Reply("Two.")) == "Two."
 
     def test_cancelling_passes_through_at_once(self) -> None:
-        async def use(provider: Provider) -> tuple[bool, str]:
+        async def main(provider: Provider) -> tuple[bool, str]:
             with anyio.CancelScope() as scope:
                 async with aclosing(provider.stream(QUESTION)) as deltas:
                     async for _ in deltas:
@@ -107,24 +113,26 @@ class ProviderContract:
                         await anyio.lowlevel.checkpoint()
             return scope.cancelled_caught, _words(await _read_deltas(provider))
 
-        result = self._with(use, Reply("x" * 3000), Reply("Two."))
+        result = self._run_with_provider(main, Reply("x" * 3000), Reply("Two."))
 
         assert result == (True, "Two.")
 
     def test_nothing_but_a_provider_error_comes_out(self) -> None:
-        async def use(provider: Provider) -> None:
+        async def main(provider: Provider) -> None:
             await _read_deltas(provider)
 
         with pytest.raises(ProviderError):
-            self._with(use)
+            self._run_with_provider(main)
 
     def _ask(self, *replies: Reply) -> list[Delta]:
-        return self._with(_read_deltas, *replies)
+        return self._run_with_provider(_read_deltas, *replies)
 
-    def _with(self, use: Callable[[Provider], Awaitable[T]], *replies: Reply) -> T:
+    def _run_with_provider(
+        self, function: Callable[[Provider], Awaitable[T]], *replies: Reply
+    ) -> T:
         async def inside() -> T:
             async with self.scripted_provider(*replies) as provider:
-                return await use(provider)
+                return await function(provider)
 
         return anyio.run(inside)
 

@@ -206,10 +206,10 @@ async def read_deltas(provider: CommandLine, request: Request) -> list[Delta]:
 def read_request(
     request: Request,
 ) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
-    async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
+    async def run_agent(provider: CommandLine, _: WireServer) -> list[Delta]:
         return await read_deltas(provider, request)
 
-    return use
+    return run_agent
 
 
 def requests_as_text(server: WireServer) -> str:
@@ -235,14 +235,14 @@ def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agen
     result = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
     reply = text_answer(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
-    async def use(
+    async def run_agent(
         provider: CommandLine, server: WireServer
     ) -> tuple[list[Delta], str, str]:
         outcome = await read_deltas(provider, result)
         last = server.heard[-1]
         return outcome, last.path, requests_as_text(server)
 
-    deltas, path, all_told = run_against_server(agent, use, reply)
+    deltas, path, all_told = run_against_server(agent, run_agent, reply)
 
     assert words(deltas) == "It is rain. ☂ \\ <b>"
     done = deltas[-1]
@@ -261,13 +261,13 @@ def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agen
 def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
     agent: Agent,
 ) -> None:
-    async def use(provider: CommandLine, server: WireServer) -> list[str]:
+    async def run_agent(provider: CommandLine, server: WireServer) -> list[str]:
         first = await read_deltas(provider, request("My name is Zoë."))
         await read_deltas(provider, request("My name is Zoë.", words(first), "Who am I?"))
         await read_deltas(provider, request("Something else."))
         return [h.body.decode() for h in server.heard if h.method == "POST"]
 
-    bodies = run_against_server(agent, use, text_answer(agent, "Hello, Zoë."))
+    bodies = run_against_server(agent, run_agent, text_answer(agent, "Hello, Zoë."))
 
     names = [(b.count("Zoë") or b.count("Zo\\u00eb")) for b in bodies]
     assert names == [1, 2, 0]
@@ -299,12 +299,14 @@ def test_tools_of_the_program_are_switched_off(agent: Agent, home: Path) -> None
     canaries = [home / "canary", empty / "canary"]
     answers = calls(agent, canaries)
 
-    async def use(provider: CommandLine, server: WireServer) -> tuple[list[Delta], int]:
+    async def run_agent(
+        provider: CommandLine, server: WireServer
+    ) -> tuple[list[Delta], int]:
         result = await read_deltas(provider, request("Go on."))
         return result, sum(h.method == "POST" for h in server.heard)
 
     deltas, number = run_against_server(
-        agent, use, *answers, text_answer(agent, "I cannot.")
+        agent, run_agent, *answers, text_answer(agent, "I cannot.")
     )
 
     assert [canary for canary in canaries if canary.exists()] == []
@@ -348,11 +350,11 @@ def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
     (home / "secret.txt").write_text("XYZZY-1")
     result = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
 
-    async def use(provider: CommandLine, server: WireServer) -> str:
+    async def run_agent(provider: CommandLine, server: WireServer) -> str:
         await read_deltas(provider, result)
         return requests_as_text(server)
 
-    assert "XYZZY" not in run_against_server(agent, use, text_answer(agent, "No."))
+    assert "XYZZY" not in run_against_server(agent, run_agent, text_answer(agent, "No."))
 
 
 @each
@@ -363,11 +365,11 @@ def test_memory_files_in_parent_directories_are_not_sent(agent: Agent, home: Pat
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("XYZZY-2")
 
-    async def use(provider: CommandLine, server: WireServer) -> str:
+    async def run_agent(provider: CommandLine, server: WireServer) -> str:
         await read_deltas(provider, request("Hello?"))
         return requests_as_text(server)
 
-    assert "XYZZY" not in run_against_server(agent, use, text_answer(agent, "No."))
+    assert "XYZZY" not in run_against_server(agent, run_agent, text_answer(agent, "No."))
 
 
 def stalled_answer(agent: Agent) -> Answer:
@@ -379,7 +381,7 @@ def stalled_answer(agent: Agent) -> Answer:
 
 @each
 def test_cancelling_a_response_leaves_no_process_running(agent: Agent, home: Path) -> None:
-    async def use(provider: CommandLine, server: WireServer) -> list[str]:
+    async def run_agent(provider: CommandLine, server: WireServer) -> list[str]:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
 
@@ -393,7 +395,7 @@ def test_cancelling_a_response_leaves_no_process_running(agent: Agent, home: Pat
                 await read_deltas(provider, request("Hello?"))
         return list_left_processes(home)
 
-    assert run_against_server(agent, use, stalled_answer(agent)) == []
+    assert run_against_server(agent, run_agent, stalled_answer(agent)) == []
 
 
 @each

@@ -36,14 +36,14 @@ def model() -> LocalModel:
     return SMALLEST
 
 
-def run_turn(model: LocalModel, prompt: str, here: Path) -> dict[str, object]:
+def run_turn(model: LocalModel, prompt: str, directory: Path) -> dict[str, object]:
     """A turn of `refold -p`, and the result it prints."""
     done = subprocess.run(
         [
             *(REFOLD, "-p", prompt, "--yolo", "-m", f"local/{model.name}"),
             *("--output-format", "json", "--timeout", "300"),
         ],
-        cwd=here,
+        cwd=directory,
         env={**os.environ, "REFOLD_MODELS": str(SHELF.directory)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -33,7 +33,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         words = ("-m", "refold", *flags)
         program = Path(sys.executable)
         terminals.append(
-            Terminal(program, *words, here=server.workspace, compiled=compiled)
+            Terminal(program, *words, directory=server.workspace, compiled=compiled)
         )
         return terminals[-1]
 

@@ -14,12 +14,12 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A refusal, a permission, one for good, harmless tools, and the end of the input."""
     make = call("bash", command="echo made > made.txt")
-    run = shop.run(make, ModelReply("I did not."), typed=["Make it", "n"])
+    run = workshop.run(make, ModelReply("I did not."), typed=["Make it", "n"])
     expect(
-        shop.read("made.txt") is None,
+        workshop.read("made.txt") is None,
         "The user answered 'n', but the command ran.",
         "Ask before you run a tool.",
         "run_tool returns before it does anything if the call is not allowed.",
@@ -32,9 +32,9 @@ def check(shop: Workshop) -> None:
         "Return a sentence in place of the result.",
         'return "The user refused this call."',
     )
-    run = shop.run(make, ModelReply("Made."), typed=["Make it", "y"])
+    run = workshop.run(make, ModelReply("Made."), typed=["Make it", "y"])
     expect(
-        (shop.read("made.txt") or "").strip() == "made",
+        (workshop.read("made.txt") or "").strip() == "made",
         "The user answered 'y', but the command did not run.",
         "input() returns what was typed.",
         "bash runs a command with subprocess.run.",
@@ -47,8 +47,10 @@ def check(shop: Workshop) -> None:
         "subprocess.run returns an object with `returncode`.",
         'return f"{done.stdout}{done.stderr}(exit code {done.returncode})"',
     )
-    shop.write("notes.txt", "ready")
-    run = shop.run(call("read_file", path="notes.txt"), ModelReply("Read."), typed=["Read"])
+    workshop.write("notes.txt", "ready")
+    run = workshop.run(
+        call("read_file", path="notes.txt"), ModelReply("Read."), typed=["Read"]
+    )
     expect(
         "ready" in _last_result(run),
         "Reading a file should not need a permission.",
@@ -56,8 +58,8 @@ def check(shop: Workshop) -> None:
         "List the tools that cannot do harm.",
         'HARMLESS_TOOLS = {"read_file", "list_files"}',
     )
-    _check_always(shop)
-    run = shop.run(make, ModelReply("I did not."), typed=["Make it"])
+    _check_always(workshop)
+    run = workshop.run(make, ModelReply("I did not."), typed=["Make it"])
     expect(
         "refused" in _last_result(run).lower(),
         "The input ended at the question. That is not a permission.",
@@ -67,22 +69,22 @@ def check(shop: Workshop) -> None:
     )
 
 
-def _check_always(shop: Workshop) -> None:
+def _check_always(workshop: Workshop) -> None:
     first, second = (
         call("bash", command="echo 1 > 1.txt"),
         call("bash", command="echo 2 > 2.txt"),
     )
     write = call("write_file", path="3.txt", content="3")
-    run = shop.run(first, second, write, ModelReply("Done."), typed=["Go", "a", "n"])
+    run = workshop.run(first, second, write, ModelReply("Done."), typed=["Go", "a", "n"])
     expect(
-        shop.read("1.txt") is not None and shop.read("2.txt") is not None,
+        workshop.read("1.txt") is not None and workshop.read("2.txt") is not None,
         "After 'a' the second command should run without a question.",
         "Remember the tools that were allowed for good.",
         "A set of names, in a variable of the module.",
         'if answer == "a":\n    always_allowed.add(name)',
     )
     expect(
-        shop.read("3.txt") is None and "refused" in _last_result(run).lower(),
+        workshop.read("3.txt") is None and "refused" in _last_result(run).lower(),
         "bash was always allowed, but write_file was not: it must ask.",
         "What was allowed is one tool, not all of them.",
         "Add the name of the tool to the set, and look for the name of the next one in it.",

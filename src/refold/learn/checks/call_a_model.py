@@ -9,9 +9,11 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Ask one question in several words."""
-    run = shop.run(ModelReply("Forty-two."), words=["What", "is", "six", "times", "seven?"])
+    run = workshop.run(
+        ModelReply("Forty-two."), words=["What", "is", "six", "times", "seven?"]
+    )
     expect(
         run.requests,
         "Your program sent no request to the model.",

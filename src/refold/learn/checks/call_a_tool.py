@@ -13,10 +13,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Let the model read a file that is there, read one that is not, and read none."""
-    shop.write("notes.txt", "seven apples\n")
-    run = shop.run(
+    workshop.write("notes.txt", "seven apples\n")
+    run = workshop.run(
         call("read_file", path="notes.txt"), ModelReply("Seven."), words=["How", "many?"]
     )
     tools = run.requests[0].get("tools") if run.requests else None
@@ -49,8 +49,8 @@ def check(shop: Workshop) -> None:
         "The first answer had a call and no text.",
         "answer = call_model(messages), then print(answer['content'])",
     )
-    _check_missing_file(shop)
-    run = shop.run(ModelReply("Hello!"), words=["Hello"])
+    _check_missing_file(workshop)
+    run = workshop.run(ModelReply("Hello!"), words=["Hello"])
     expect(
         len(run.requests) == 1,
         "The model called no tool, but was called again.",
@@ -60,8 +60,8 @@ def check(shop: Workshop) -> None:
     )
 
 
-def _check_missing_file(shop: Workshop) -> None:
-    run = shop.run(
+def _check_missing_file(workshop: Workshop) -> None:
+    run = workshop.run(
         call("read_file", path="gone.txt"),
         ModelReply("It is gone."),
         words=["Read", "gone.txt"],

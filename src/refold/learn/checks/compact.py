@@ -15,10 +15,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A long answer, a summary in its place, also after a new start; a short one stays."""
     typed = ["I keep bees", "What do I need?"]
-    run = shop.run(
+    run = workshop.run(
         ModelReply(_LONG_TEXT),
         ModelReply(_SUMMARY_TEXT),
         ModelReply("A hive."),
@@ -49,13 +49,13 @@ def check(shop: Workshop) -> None:
         "text = f\"Our work so far: {event['summary']}\\n\\nMy last message was: {texts[-1]}\"",
     )
     expect(
-        any(_LONG_TEXT[:500] in str(event) for event in shop.journal()),
+        any(_LONG_TEXT[:500] in str(event) for event in workshop.journal()),
         "The long answer is gone from the journal.",
         "A summary changes what the model gets, not what happened.",
         "Record the summary as an event. The old events stay.",
         'journal.record("compacted", summary=message["content"], usage=usage)',
     )
-    again = shop.run(ModelReply("Welcome back."), typed=["Hello again"])
+    again = workshop.run(ModelReply("Welcome back."), typed=["Hello again"])
     expect(
         _SUMMARY_TEXT in str(again.messages(0)) and len(again.requests) == 1,
         "After a new start the summary is not used.",
@@ -63,7 +63,7 @@ def check(shop: Workshop) -> None:
         "The fold handles the event 'compacted', wherever it comes from.",
         'case "compacted": … messages[1:] = [{"role": "user", "content": text}]',
     )
-    _check_calls_in_the_middle(shop)
+    _check_calls_in_the_middle(workshop)
 
 
 def _expect_summary(run: ProgramRun) -> None:
@@ -77,11 +77,11 @@ def _expect_summary(run: ProgramRun) -> None:
     )
 
 
-def _check_calls_in_the_middle(shop: Workshop) -> None:
-    shop.write("journal.jsonl", "")
-    shop.write("long.txt", _LONG_TEXT)
+def _check_calls_in_the_middle(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
+    workshop.write("long.txt", _LONG_TEXT)
     read = call("read_file", path="long.txt")
-    run = shop.run(
+    run = workshop.run(
         read, ModelReply("It is about bees."), ModelReply("Bees."), typed=["Read long.txt"]
     )
     roles = [str(message.get("role")) for message in run.messages(-1)]

@@ -13,9 +13,9 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A Markdown file, another file, a command, and what is printed."""
-    run = shop.run(
+    run = workshop.run(
         call("write_file", path="a.md", content="x"),
         call("write_file", path="b.py", content="x"),
         call("bash", command="touch c.md"),
@@ -23,14 +23,14 @@ def check(shop: Workshop) -> None:
         words=["Go"],
     )
     expect(
-        shop.read("a.md") == "x",
+        workshop.read("a.md") == "x",
         "a.md should be written, but it is not there.",
         "approve returns True to allow a call.",
         'Look at question.tool and question.arguments["path"].',
         'if question.tool == "write_file" and question.arguments["path"].endswith(".md"):',
     )
     expect(
-        shop.read("b.py") is None and shop.read("c.md") is None,
+        workshop.read("b.py") is None and workshop.read("c.md") is None,
         "b.py and the command should be refused, but they were not.",
         "Only write_file with a path that ends with .md is allowed.",
         "A command has no path: look at the tool first.",

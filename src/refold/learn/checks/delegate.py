@@ -16,12 +16,12 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A subagent's task, context, journal and tools; its limit; an undo of what it wrote."""
-    shop.write("a.txt", "SECRET OF A")
+    workshop.write("a.txt", "SECRET OF A")
     task = call("delegate", task="Read a.txt")
     typed = ["Have a.txt read"]
-    run = shop.run(
+    run = workshop.run(
         task,
         call("read_file", path="a.txt"),
         ModelReply("It has one line."),
@@ -68,14 +68,14 @@ def check(shop: Workshop) -> None:
         "A journal with a parent is that of a subagent.",
         "schemas = TOOL_SCHEMAS if journal.parent else [*TOOL_SCHEMAS, DELEGATE_SCHEMA]",
     )
-    _check_limit(shop)
-    _check_undo(shop)
+    _check_limit(workshop)
+    _check_undo(workshop)
 
 
-def _check_limit(shop: Workshop) -> None:
-    shop.write("journal.jsonl", "")
+def _check_limit(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
     looks = [call("list_files")] * 5
-    run = shop.run(
+    run = workshop.run(
         call("delegate", task="Look"), *looks, ModelReply("It failed."), typed=["Go"]
     )
     expect(
@@ -95,8 +95,8 @@ def _check_limit(shop: Workshop) -> None:
     )
 
 
-def _check_undo(shop: Workshop) -> None:
-    shop.write("journal.jsonl", "")
+def _check_undo(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
     write = call("write_file", path="b.txt", content="written")
     replies = (
         call("delegate", task="Write b.txt"),
@@ -104,9 +104,9 @@ def _check_undo(shop: Workshop) -> None:
         ModelReply("Written."),
         ModelReply("Done."),
     )
-    shop.run(*replies, typed=["Go", "a", "/undo"])
+    workshop.run(*replies, typed=["Go", "a", "/undo"])
     expect(
-        shop.read("b.txt") is None,
+        workshop.read("b.txt") is None,
         "/undo should also restore the files that the subagent wrote.",
         "The user undoes a turn, with the work of all agents in it.",
         "undo looks at the journal of the parent. Where does the subagent record 'saved'?",

@@ -16,10 +16,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Which agent serves the user, what the reviewer can use, and what it tries."""
-    shop.write("sums.py", "kept")
-    run = shop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
+    workshop.write("sums.py", "kept")
+    run = workshop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
     first = str(run.messages(0)[0].get("content"))
     expect(
         "You review code" not in first,
@@ -45,7 +45,7 @@ def check(shop: Workshop) -> None:
         'tools=("read_file", "list_files"),',
     )
     expect(
-        shop.read("sums.py") == "kept",
+        workshop.read("sums.py") == "kept",
         "The reviewer wrote sums.py.",
         "A tool that it does not have cannot be called.",
         "write_file must not be among its tools.",

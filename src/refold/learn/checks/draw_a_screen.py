@@ -13,9 +13,9 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A call that fails, one that works, and the text."""
-    run = shop.run(
+    run = workshop.run(
         call("read_file", path="gone.txt"),
         call("write_file", path="new.txt", content="x"),
         ModelReply("Both done."),

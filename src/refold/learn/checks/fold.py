@@ -13,11 +13,11 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A conversation with calls, one after /new, two undone turns, and what it cost."""
     write = call("write_file", path="notes.txt", content="new")
-    shop.write("notes.txt", "old")
-    run = shop.run(
+    workshop.write("notes.txt", "old")
+    run = workshop.run(
         write,
         ModelReply("Noted."),
         ModelReply("Milk."),
@@ -32,7 +32,7 @@ def check(shop: Workshop) -> None:
         "The others, 'started' and 'saved', are not for the model.",
         'case "said":\n    messages.append({"role": "user", "content": event["text"]})',
     )
-    kinds = [str(event.get("kind")) for event in shop.journal()]
+    kinds = [str(event.get("kind")) for event in workshop.journal()]
     expect(
         kinds[:5] == ["said", "answered", "started", "saved", "ended"],
         f"The journal should still have all events, but has {kinds}.",
@@ -40,7 +40,7 @@ def check(shop: Workshop) -> None:
         "Journal.record writes an event to the file and appends it to self.events.",
         "self.events.append(event)",
     )
-    run = shop.run(
+    run = workshop.run(
         ModelReply("Hello."), ModelReply("Who?"), typed=["I am Ada", "/new", "Who am I?"]
     )
     expect(
@@ -50,13 +50,13 @@ def check(shop: Workshop) -> None:
         "At 'cleared' only the system prompt stays.",
         'case "cleared":\n    del messages[1:]',
     )
-    _check_undo(shop)
-    run = shop.run(
+    _check_undo(workshop)
+    run = workshop.run(
         ModelReply("One."), ModelReply("Two."), typed=["First", "Second", "/cost"]
     )
     usages = [
         e["usage"]
-        for e in shop.journal()[-4:]
+        for e in workshop.journal()[-4:]
         if e.get("kind") == "answered" and "usage" in e
     ]
     expect(
@@ -76,24 +76,24 @@ def check(shop: Workshop) -> None:
     )
 
 
-def _check_undo(shop: Workshop) -> None:
-    shop.write("notes.txt", "old")
+def _check_undo(workshop: Workshop) -> None:
+    workshop.write("notes.txt", "old")
     one, two = (call("write_file", path="notes.txt", content=text) for text in ("1", "2"))
     replies = one, ModelReply("."), two, ModelReply("."), ModelReply("!")
     typed = ["One", "a", "Two", "Just talk", "/undo"]
-    shop.run(*replies, typed=typed)
+    workshop.run(*replies, typed=typed)
     expect(
-        shop.read("notes.txt") == "1",
-        f"After one /undo notes.txt should be '1', but is {shop.read('notes.txt')!r}.",
+        workshop.read("notes.txt") == "1",
+        f"After one /undo notes.txt should be '1', but is {workshop.read('notes.txt')!r}.",
         "undoable_turns(events) begins a new turn at each 'said'.",
         "Turns that saved no file do not count.",
         "return [files for files in turns if files]",
     )
-    shop.write("notes.txt", "old")
-    shop.run(*replies, typed=[*typed, "/undo", "/undo"])
+    workshop.write("notes.txt", "old")
+    workshop.run(*replies, typed=[*typed, "/undo", "/undo"])
     expect(
-        shop.read("notes.txt") == "old",
-        f"After two /undo notes.txt should be 'old', but is {shop.read('notes.txt')!r}.",
+        workshop.read("notes.txt") == "old",
+        f"After two /undo notes.txt should be 'old', but is {workshop.read('notes.txt')!r}.",
         "A turn that was undone is not undone again: the next /undo takes the one before.",
         "/undo records 'undone', and the fold drops the last turn with files there.",
         'case "undone":\n    turns = [files for files in turns if files][:-1]',

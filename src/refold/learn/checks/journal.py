@@ -9,12 +9,12 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """The events of a turn, an undo, a new conversation; and the order of event and effect."""
-    shop.write("notes.txt", "old")
+    workshop.write("notes.txt", "old")
     write = call("write_file", path="notes.txt", content="new")
-    shop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])
-    events = shop.journal()
+    workshop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])
+    events = workshop.journal()
     _expect_kinds(events)
     expect(
         events[0].get("text") == "Note it",
@@ -39,7 +39,7 @@ def check(shop: Workshop) -> None:
         "The id is in call['id'].",
         'record("ended", call_id=call["id"], result=result)',
     )
-    _check_order(shop)
+    _check_order(workshop)
 
 
 def _expect_kinds(events: list[Json]) -> None:
@@ -71,10 +71,10 @@ def _expect_kinds(events: list[Json]) -> None:
     )
 
 
-def _check_order(shop: Workshop) -> None:
+def _check_order(workshop: Workshop) -> None:
     look = call("bash", command="cat journal.jsonl > copy.jsonl")
-    shop.run(look, ModelReply("Done."), typed=["Look", "y"])
-    copy = (shop.read("copy.jsonl") or "").splitlines()
+    workshop.run(look, ModelReply("Done."), typed=["Look", "y"])
+    copy = (workshop.read("copy.jsonl") or "").splitlines()
     expect(
         copy and '"started"' in copy[-1],
         "When a tool runs, the journal must already say that it was started.",

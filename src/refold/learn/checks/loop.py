@@ -15,10 +15,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Three steps, two calls in one answer, a tool that is not there, and a model without end."""
-    shop.write("notes.txt", "b\na\n")
-    run = shop.run(
+    workshop.write("notes.txt", "b\na\n")
+    run = workshop.run(
         call("list_files"),
         ModelReply(calls=(
             RequestedCall("read_file", {"path": "notes.txt"}),
@@ -42,13 +42,13 @@ def check(shop: Workshop) -> None:
         'return "\\n".join(sorted(path.name for path in Path().iterdir()))',
     )
     expect(
-        shop.read("sorted.txt") == "a\nb\n",
-        f"sorted.txt should contain 'a\\nb\\n', but it has {shop.read('sorted.txt')!r}.",
+        workshop.read("sorted.txt") == "a\nb\n",
+        f"sorted.txt should contain 'a\\nb\\n', but it has {workshop.read('sorted.txt')!r}.",
         "The second answer has two calls: run both.",
         "Path(path).write_text(content) writes a file.",
         'for call in answer["tool_calls"]:',
     )
-    run = shop.run(call("fly", height="9"), ModelReply("I cannot."), words=["Fly"])
+    run = workshop.run(call("fly", height="9"), ModelReply("I cannot."), words=["Fly"])
     expect(
         "Error" in str(run.messages(-1)[-1].get("content")),
         "The model called the tool 'fly', which does not exist, and got no error.",
@@ -56,11 +56,11 @@ def check(shop: Workshop) -> None:
         "Look the tool up inside of `try`.",
         "try:\n    tool = TOOLS[call['function']['name']]",
     )
-    _check_limit(shop)
+    _check_limit(workshop)
 
 
-def _check_limit(shop: Workshop) -> None:
-    run = shop.run(*[call("list_files")] * 30, words=["Look", "for", "ever"])
+def _check_limit(workshop: Workshop) -> None:
+    run = workshop.run(*[call("list_files")] * 30, words=["Look", "for", "ever"])
     expect(
         len(run.requests) == 10,
         f"A model that never ends should be stopped after 10 steps. It got {len(run.requests)}.",

@@ -12,10 +12,10 @@ _LESSON_SESSION = (
 LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """The tools, the refusals, the tokens; then a journal with a changed line."""
-    shop.make_session(*_LESSON_SESSION)
-    run = shop.run(words=["session.jsonl"])
+    workshop.make_session(*_LESSON_SESSION)
+    run = workshop.run(words=["session.jsonl"])
     for tool in ("bash", "list_files", "write_file"):
         expect(
             f"{tool}: 1" in run.output,
@@ -24,7 +24,7 @@ def check(shop: Workshop) -> None:
             "data['message']['parts'] is a list; a call has the type 'call' and a name.",
             'calls.update(part["name"] for part in parts if part["type"] == "call")',
         )
-    journal = shop.read("session.jsonl") or ""
+    journal = workshop.read("session.jsonl") or ""
     refused = journal.count('"verdict":"deny"')
     expect(
         f"refused: {refused}" in run.output,
@@ -47,15 +47,15 @@ def check(shop: Workshop) -> None:
         "The rest begins at the quotation mark before seq, and ends with the brace.",
         "rest = line[line.index('\"seq\"') :]",
     )
-    _check_changed_line(shop, journal)
+    _check_changed_line(workshop, journal)
 
 
-def _check_changed_line(shop: Workshop, journal: str) -> None:
+def _check_changed_line(workshop: Workshop, journal: str) -> None:
     rows = journal.splitlines(keepends=True)
     number = next(n for n, row in enumerate(rows, 1) if "milk" in row)
     rows[number - 1] = rows[number - 1].replace("milk", "beer")
-    shop.write("changed.jsonl", "".join(rows))
-    run = shop.run(words=["changed.jsonl"])
+    workshop.write("changed.jsonl", "".join(rows))
+    run = workshop.run(words=["changed.jsonl"])
     expect(
         f"line {number} was changed" in run.output,
         f"Line {number} was changed, and 'line {number} was changed' should be printed. "

@@ -19,14 +19,14 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Code without a test, its test, the code again, another kind of file, a call without a path."""
-    run = shop.run(
+    run = workshop.run(
         _write("a.py"), _write("test_a.py"), _write("notes.md"), call("list_files"),
         ModelReply("Done."), words=["Go"],
     )  # fmt: skip
     expect(
-        shop.read("a.py") is None,
+        workshop.read("a.py") is None,
         "a.py was written, although there was no test_a.py.",
         "The function must be a hook of the agent, for PreToolUse.",
         "It returns an object whose 'decision' is 'block'.",
@@ -41,7 +41,7 @@ def check(shop: Workshop) -> None:
         '"reason": f"Write test_{name} first."',
     )
     expect(
-        shop.read("test_a.py") is not None,
+        workshop.read("test_a.py") is not None,
         "test_a.py should be written: a test needs no test.",
         "Which names begin with test_?",
         "Return None for them.",
@@ -49,15 +49,15 @@ def check(shop: Workshop) -> None:
     )
     listed = str(run.messages(4)[-1].get("content"))
     expect(
-        shop.read("notes.md") is not None and "notes.md" in listed,
+        workshop.read("notes.md") is not None and "notes.md" in listed,
         f"Other files and calls without a path should work. Listing files gave {quote(listed)}.",
         "Not each tool has a path, and not each file is Python.",
         'event["tool_input"].get("path", "") is "" where there is none.',
         'name = Path(event["tool_input"].get("path", "")).name',
     )
-    shop.run(_write("a.py"), ModelReply("Done."), words=["Go"])
+    workshop.run(_write("a.py"), ModelReply("Done."), words=["Go"])
     expect(
-        shop.read("a.py") is not None,
+        workshop.read("a.py") is not None,
         "test_a.py is there now, so a.py should be written, but it was refused.",
         "Look whether the test exists.",
         'Path(f"test_{name}").exists()',

@@ -13,11 +13,11 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Two messages of one conversation, a new one, and an empty line."""
     replies = ModelReply("Hello, Ada!"), ModelReply("Ada."), ModelReply("I do not know.")
     typed = ["My name is Ada.", "What is my name?", "/new", "", "Who am I?"]
-    run = shop.run(*replies, typed=typed)
+    run = workshop.run(*replies, typed=typed)
     expect(
         len(run.requests) == 3,
         f"Three messages were typed, but the model was called {len(run.requests)} times.",

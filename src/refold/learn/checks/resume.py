@@ -11,10 +11,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A second start, a torn line, a kill while a tool runs, a kill before it was started."""
-    shop.run(ModelReply("Hello, Ada!"), typed=["My name is Ada."])
-    run = shop.run(ModelReply("Ada."), typed=["What is my name?"])
+    workshop.run(ModelReply("Hello, Ada!"), typed=["My name is Ada."])
+    run = workshop.run(ModelReply("Ada."), typed=["What is my name?"])
     expect(
         run.requests and "My name is Ada." in str(run.messages(-1)),
         "After a new start the conversation was forgotten.",
@@ -29,16 +29,19 @@ def check(shop: Workshop) -> None:
         "An answer without calls ended the turn: the last message is the assistant's.",
         'if messages[-1]["role"] in ("system", "assistant"):\n    return',
     )
-    _check_torn_line(shop)
-    _check_kill_during_call(shop)
-    _check_kill_before_call(shop)
+    _check_torn_line(workshop)
+    _check_kill_during_call(workshop)
+    _check_kill_before_call(workshop)
 
 
-def _check_torn_line(shop: Workshop) -> None:
-    shop.write("journal.jsonl", (shop.read("journal.jsonl") or "") + '{"kind": "sai')
-    run = shop.run(ModelReply("Still Ada."), typed=["And now?"])
+def _check_torn_line(workshop: Workshop) -> None:
+    workshop.write(
+        "journal.jsonl", (workshop.read("journal.jsonl") or "") + '{"kind": "sai'
+    )
+    run = workshop.run(ModelReply("Still Ada."), typed=["And now?"])
     expect(
-        "Ada" in str(run.messages(-1)) and "sai" not in [e["kind"] for e in shop.journal()],
+        "Ada" in str(run.messages(-1))
+        and "sai" not in [e["kind"] for e in workshop.journal()],
         "A journal whose last line is torn should be read up to that line.",
         "A program can die in the middle of a line.",
         "Only a line with a line break at its end is complete. Cut the rest off.",
@@ -46,10 +49,10 @@ def _check_torn_line(shop: Workshop) -> None:
     )
 
 
-def _check_kill_during_call(shop: Workshop) -> None:
-    shop.write("journal.jsonl", "")
+def _check_kill_during_call(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
     slow = call("bash", command="echo run >> runs.txt; sleep 3")
-    was_running = shop.kill_when(_has_begun, slow, typed=["Do it", "y"])
+    was_running = workshop.kill_when(_has_begun, slow, typed=["Do it", "y"])
     expect(
         was_running,
         "The user allowed a command, but it did not run.",
@@ -57,7 +60,7 @@ def _check_kill_during_call(shop: Workshop) -> None:
         "pending_calls gives pairs: the call, and whether it was started.",
         "else:\n    result = run_tool(journal, call)",
     )
-    run = shop.run(ModelReply("I look first."), typed=["y"])
+    run = workshop.run(ModelReply("I look first."), typed=["y"])
     expect(
         run.requests,
         "The program was killed while a tool ran. After the next start the model was not asked.",
@@ -66,7 +69,7 @@ def _check_kill_during_call(shop: Workshop) -> None:
         "journal = Journal(…)\nrun_turn(journal)",
     )
     expect(
-        (shop.read("runs.txt") or "").count("run") == 1,
+        (workshop.read("runs.txt") or "").count("run") == 1,
         "The program was killed while a command ran, and ran it again at the next start.",
         "How far the command came is unknown. Twice can be worse than not at all.",
         "'started' without 'ended' means: it may have run.",
@@ -82,19 +85,19 @@ def _check_kill_during_call(shop: Workshop) -> None:
     )
 
 
-def _has_begun(here: Path) -> bool:
+def _has_begun(directory: Path) -> bool:
     """Whether the command has written its line. The file is there a moment earlier."""
-    runs = here / "runs.txt"
+    runs = directory / "runs.txt"
     return runs.exists() and "run" in runs.read_text()
 
 
-def _check_kill_before_call(shop: Workshop) -> None:
-    shop.write("journal.jsonl", "")
+def _check_kill_before_call(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
     make = call("bash", command="echo made > made.txt")
-    shop.kill_when(_was_answered, make, typed=["Make it"])
-    run = shop.run(ModelReply("Made."), typed=["y"])
+    workshop.kill_when(_was_answered, make, typed=["Make it"])
+    run = workshop.run(ModelReply("Made."), typed=["y"])
     expect(
-        (shop.read("made.txt") or "").strip() == "made",
+        (workshop.read("made.txt") or "").strip() == "made",
         "The program was killed before a call was started: it should ask, and run it now.",
         "Without 'started' it is certain that nothing happened.",
         "pending_calls gives each call that has no result, and whether it was started.",
@@ -109,6 +112,6 @@ def _check_kill_before_call(shop: Workshop) -> None:
     )
 
 
-def _was_answered(here: Path) -> bool:
-    lines = (here / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+def _was_answered(directory: Path) -> bool:
+    lines = (directory / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     return any('"answered"' in line for line in lines)

@@ -16,9 +16,9 @@ LESSON_DEMO = Demo(
 _LONG_TEXT = "The first words come long before the last ones are known."
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A streamed text, and streamed calls; the first words before the last ones were sent."""
-    run = shop.run(ModelReply(_LONG_TEXT), words=["Hello"])
+    run = workshop.run(ModelReply(_LONG_TEXT), words=["Hello"])
     expect(
         run.requests and run.requests[0].get("stream") is True,
         "The request does not ask for a stream.",
@@ -40,7 +40,7 @@ def check(shop: Workshop) -> None:
         "print adds a line break, unless you give it another end.",
         'print(piece, end="", flush=True)',
     )
-    early = shop.first_output_of(ModelReply(_LONG_TEXT), words=["Hello"])
+    early = workshop.first_output_of(ModelReply(_LONG_TEXT), words=["Hello"])
     expect(
         early and early in _LONG_TEXT,
         "Nothing was printed until the whole answer was there.",
@@ -48,13 +48,13 @@ def check(shop: Workshop) -> None:
         "Python collects output before it shows it. One parameter of print makes it show it at once.",
         'print(piece, end="", flush=True)',
     )
-    shop.write("a.txt", "one")
-    shop.write("b.txt", "two")
+    workshop.write("a.txt", "one")
+    workshop.write("b.txt", "two")
     calls = (
         RequestedCall("read_file", {"path": "a.txt"}),
         RequestedCall("read_file", {"path": "b.txt"}),
     )
-    run = shop.run(
+    run = workshop.run(
         ModelReply("I look.", calls), ModelReply("Both read."), words=["Read", "both"]
     )
     results = [str(message.get("content")) for message in run.messages(-1)[-2:]]

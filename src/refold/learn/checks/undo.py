@@ -17,10 +17,10 @@ def _write(path: str, content: str) -> ModelReply:
     return call("write_file", path=path, content=content)
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """One file, twice in a turn, a new file, two turns, nothing to undo."""
-    shop.write("notes.txt", "first")
-    run = shop.run(
+    workshop.write("notes.txt", "first")
+    run = workshop.run(
         _write("notes.txt", "second"), ModelReply("Done."), typed=["Go", "a", "/undo"]
     )
     expect(
@@ -31,29 +31,29 @@ def check(shop: Workshop) -> None:
         'elif text == "/undo":\n    undo()',
     )
     expect(
-        shop.read("notes.txt") == "first",
-        f"After /undo notes.txt should contain 'first', but has {shop.read('notes.txt')!r}.",
+        workshop.read("notes.txt") == "first",
+        f"After /undo notes.txt should contain 'first', but has {workshop.read('notes.txt')!r}.",
         "What a file contained must be saved before it is written.",
         "run_tool is the place through which all calls go: save it there.",
         'if name == "write_file":\n    save_old_content(arguments["path"])',
     )
     typed = ["Go", "a", "/undo"]
-    shop.run(
+    workshop.run(
         _write("notes.txt", "second"),
         _write("notes.txt", "third"),
         ModelReply("Done."),
         typed=typed,
     )
     expect(
-        shop.read("notes.txt") == "first",
-        f"A turn wrote notes.txt twice; /undo left {shop.read('notes.txt')!r} and not 'first'.",
+        workshop.read("notes.txt") == "first",
+        f"A turn wrote notes.txt twice; /undo left {workshop.read('notes.txt')!r} and not 'first'.",
         "The second write must not replace what was saved before the first.",
         "Which method of a dictionary sets a value only if there is none?",
         "old_contents[-1].setdefault(path, …)",
     )
-    shop.run(_write("new.txt", "new"), ModelReply("Done."), typed=typed)
+    workshop.run(_write("new.txt", "new"), ModelReply("Done."), typed=typed)
     expect(
-        shop.read("new.txt") is None,
+        workshop.read("new.txt") is None,
         "A file that did not exist before should be gone after /undo.",
         "None can stand for: there was no file.",
         "Path.unlink deletes a file.",
@@ -67,10 +67,10 @@ def check(shop: Workshop) -> None:
         ModelReply("."),
         ModelReply("!"),
     )
-    run = shop.run(*replies, typed=typed)
+    run = workshop.run(*replies, typed=typed)
     expect(
-        shop.read("notes.txt") == "first",
-        f"Two turns wrote, three /undo left {shop.read('notes.txt')!r} and not 'first'.",
+        workshop.read("notes.txt") == "first",
+        f"Two turns wrote, three /undo left {workshop.read('notes.txt')!r} and not 'first'.",
         "Each /undo takes back one turn that changed files.",
         "A turn that changed no file is skipped.",
         "while old_contents: … files = old_contents.pop() … if files: … return",

@@ -13,10 +13,10 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """A city with a station, one without, and the line at the end."""
     oslo, bonn = call("temperature", city="Oslo"), call("temperature", city="Bonn")
-    run = shop.run(oslo, bonn, ModelReply("Cold."), words=["How", "cold?"])
+    run = workshop.run(oslo, bonn, ModelReply("Cold."), words=["How", "cold?"])
     expect(
         "'temperature'" in str(run.requests[0].get("tools")) if run.requests else False,
         "The model does not know the tool 'temperature'.",

@@ -7,14 +7,14 @@ LESSON_DEMO = Demo(
 )
 
 
-def check(shop: Workshop) -> None:
+def check(workshop: Workshop) -> None:
     """Two files of different lengths, and the call that reads one."""
     for name, count in (("notes.txt", 2), ("long.txt", 11)):
-        shop.write(name, "one line\n" * count)
-        run = shop.run(words=["How", "long", "is", name])
+        workshop.write(name, "one line\n" * count)
+        run = workshop.run(words=["How", "long", "is", name])
         calls = [
             part
-            for event in shop.session_events()
+            for event in workshop.session_events()
             if event["kind"] == "ModelAnswered"
             for part in event["data"]["message"]["parts"]
             if part["type"] == "call"

@@ -162,7 +162,7 @@ class LineReader:
         self._asking.cancel()
         return True
 
-    def switch_draft(self, left: str, to: str) -> None:
+    def switch_draft(self, old_session: str, new_session: str) -> None:
         """Do nothing: the terminal keeps a half-typed line."""
 
     def restore_draft(self, text: str) -> None:

@@ -247,9 +247,9 @@ class PromptToolkitReader:
         app.exit(result=Key.PROMPT_CLOSED)
         return True
 
-    def switch_draft(self, left: str, to: str) -> None:
-        self._drafts[left] = self._take_unsent_text()
-        self._unsent = self._drafts.pop(to, "")
+    def switch_draft(self, old_session: str, new_session: str) -> None:
+        self._drafts[old_session] = self._take_unsent_text()
+        self._unsent = self._drafts.pop(new_session, "")
 
     def restore_draft(self, text: str) -> None:
         if not self._keyboard.has_unread_keys():  # these would be added to the text
