@@ -126,7 +126,7 @@ QUICK = settings(
     max_examples=8, stateful_step_count=12, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
-LONG = settings(QUICK, max_examples=150, stateful_step_count=30)
+LONG = settings(QUICK, max_examples=75, stateful_step_count=30)
 
 
 class TestFiles(Files.TestCase):
