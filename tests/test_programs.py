@@ -168,9 +168,9 @@ def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
     result = Programs(path_of_folders(ws), (str(ws),))
 
     with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
-        result.need("git")
+        result.require("git")
     with pytest.raises(BadInput, match="there is no program 'nowhere'"):
-        result.need("nowhere")
+        result.require("nowhere")
 
 
 def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:

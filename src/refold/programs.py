@@ -68,7 +68,7 @@ class Programs:
             known = self._found[name] = next(trusted, "")
         return known
 
-    def need(self, name: str) -> str:
+    def require(self, name: str) -> str:
         """Find the program. Raises `BadInput` that says why there is none."""
         if program := self.find(name):
             return program

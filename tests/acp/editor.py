@@ -175,24 +175,26 @@ class Editor:
             Path(path).write_text(content)
         return schema.WriteTextFileResponse()
 
-    def of(self, *kinds: str) -> list[Any]:
+    def updates_of(self, *kinds: str) -> list[Any]:
         return [update for _, update in self.updates if update.session_update in kinds]
 
     @property
     def answer(self) -> str:
-        return "".join(item.content.text for item in self.of("agent_message_chunk"))
+        return "".join(item.content.text for item in self.updates_of("agent_message_chunk"))
 
     @property
     def output_text(self) -> str:
         """What running calls have shown so far."""
         parts = [
-            part for item in self.of("tool_call_update") for part in item.content or []
+            part
+            for item in self.updates_of("tool_call_update")
+            for part in item.content or []
         ]
         return "".join(part.content.text for part in parts if part.type == "content")
 
-    async def until(self, right: Callable[[], object]) -> None:
+    async def wait_until(self, condition: Callable[[], object]) -> None:
         with anyio.fail_after(LONG):
-            while not right():
+            while not condition():
                 await self._news.wait()
 
 

@@ -69,7 +69,7 @@ def calls(editor: Connected) -> list[tuple[str | None, str | None]]:
     """The kind and the status of each tool call update, as they came."""
     return [
         (item.kind, item.status)
-        for item in editor.editor.of("tool_call", "tool_call_update")
+        for item in editor.editor.updates_of("tool_call", "tool_call_update")
     ]
 
 
@@ -103,7 +103,7 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(
                     ("no", "reject_once"),
                 ],
             )
-            last = at.editor.of("tool_call_update")[-1]
+            last = at.editor.updates_of("tool_call_update")[-1]
             assert diffs(last) == texts
             assert [location.path for location in last.locations] == [
                 str(project_directory / "a.py")
@@ -159,7 +159,7 @@ def test_cancel_ends_a_running_command_and_the_turn(project_directory: Path) -> 
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.until(lambda: "begun" in at.editor.output_text)
+                    await at.editor.wait_until(lambda: "begun" in at.editor.output_text)
                     await at.agent.cancel(session_id=session)
 
                 group.start_soon(stop)
@@ -201,7 +201,7 @@ def test_cancel_during_a_permission_question_ends_the_turn(project_directory: Pa
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.until(lambda: at.editor.asked)
+                    await at.editor.wait_until(lambda: at.editor.asked)
                     await at.agent.cancel(session_id=session)
 
                 group.start_soon(stop)
@@ -230,7 +230,9 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(
             await at.agent.load_session(
                 cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
-            result = at.editor.of("user_message_chunk", "tool_call", "agent_message_chunk")
+            result = at.editor.updates_of(
+                "user_message_chunk", "tool_call", "agent_message_chunk"
+            )
             assert [item.session_update for item in result] == [
                 "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
             ]  # fmt: skip
@@ -257,11 +259,14 @@ def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None
             await at.agent.close_session(session_id=session)
             with pytest.raises(RequestError, match="is not open: load or resume it first"):
                 await at.prompt(session, "Second")
-            before = len(at.editor.of("agent_message_chunk", "user_message_chunk"))
+            before = len(at.editor.updates_of("agent_message_chunk", "user_message_chunk"))
             await at.agent.resume_session(
                 cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
-            assert len(at.editor.of("agent_message_chunk", "user_message_chunk")) == before
+            assert (
+                len(at.editor.updates_of("agent_message_chunk", "user_message_chunk"))
+                == before
+            )
 
     anyio.run(check)
 
@@ -281,7 +286,7 @@ def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
             ]
 
             await at.agent.set_session_mode(session_id=session, mode_id="plan")
-            await at.editor.until(lambda: at.editor.of("current_mode_update"))
+            await at.editor.wait_until(lambda: at.editor.updates_of("current_mode_update"))
             chosen = await at.agent.set_config_option(
                 session_id=session, config_id="effort", value="high"
             )
@@ -327,7 +332,7 @@ def test_todos_are_sent_to_the_editor_as_a_plan(project_directory: Path) -> None
         ) as at:
             session = await at.new()
             await at.prompt(session, "Plan it")
-            (plan,) = at.editor.of("plan")
+            (plan,) = at.editor.updates_of("plan")
             assert [(entry.content, entry.status) for entry in plan.entries] == [
                 ("read", "completed"), ("write", "pending"),
             ]  # fmt: skip
@@ -424,8 +429,10 @@ def test_templates_are_offered_as_commands_and_expanded(
     async def check() -> None:
         async with editor(project_directory, {"text": "Fixed."}) as at:
             session = await at.new()
-            await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (outcome,) = at.editor.of("available_commands_update")
+            await at.editor.wait_until(
+                lambda: at.editor.updates_of("available_commands_update")
+            )
+            (outcome,) = at.editor.updates_of("available_commands_update")
             names = {
                 available_command.name: available_command.description
                 for available_command in outcome.available_commands
@@ -449,8 +456,10 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
     async def check() -> None:
         async with editor(project_directory) as at:
             session = await at.new()
-            await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (result,) = at.editor.of("available_commands_update")
+            await at.editor.wait_until(
+                lambda: at.editor.updates_of("available_commands_update")
+            )
+            (result,) = at.editor.updates_of("available_commands_update")
             assert "hooks" in {
                 available_command.name for available_command in result.available_commands
             }
@@ -473,8 +482,10 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
     async def check() -> None:
         async with editor(project_directory, {"text": "Hello."}, said=lambda *_: "y") as at:
             session = await at.new()
-            await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (outcome,) = at.editor.of("available_commands_update")
+            await at.editor.wait_until(
+                lambda: at.editor.updates_of("available_commands_update")
+            )
+            (outcome,) = at.editor.updates_of("available_commands_update")
             names = {
                 available_command.name for available_command in outcome.available_commands
             }
@@ -536,7 +547,7 @@ def test_a_second_prompt_during_a_turn_is_rejected(project_directory: Path) -> N
             session = await at.new()
             async with anyio.create_task_group() as group:
                 group.start_soon(at.prompt, session, "Make x 2")
-                await at.editor.until(lambda: at.editor.asked)
+                await at.editor.wait_until(lambda: at.editor.asked)
                 with pytest.raises(RequestError, match="wait for its end, or cancel it"):
                     await at.prompt(session, "And y")
                 await at.agent.cancel(session_id=session)
@@ -604,7 +615,9 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             await anyio.sleep(2.0)  # it is started again after half a second
             await at.prompt(session.session_id, "Well?")
             assert output in at.editor.output_text
-            thoughts = [part.content.text for part in at.editor.of("agent_thought_chunk")]
+            thoughts = [
+                part.content.text for part in at.editor.updates_of("agent_thought_chunk")
+            ]
             assert report in "".join(thoughts)
 
     anyio.run(check)
@@ -628,7 +641,7 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(project_directory: Path)
             assert (project_directory / "kid.txt").read_text() == "hello\n"
             of_it = [
                 item.status
-                for item in at.editor.of("tool_call_update")
+                for item in at.editor.updates_of("tool_call_update")
                 if item.tool_call_id == update.tool_call_id
             ]
             assert of_it == ["completed"]
@@ -719,7 +732,7 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
         async with editor(project_directory, command, {"text": "Done."}, draws=True) as at:
             session = await at.new()
             await at.prompt(session, "Run it")
-            told = at.editor.of("tool_call", "tool_call_update")
+            told = at.editor.updates_of("tool_call", "tool_call_update")
             metas = [item.field_meta for item in told if item.field_meta]
             kinds = [next(iter(meta)) for meta in metas]
             result = [meta["terminal_output"]["data"] for meta in metas[1:-1]]

@@ -135,7 +135,7 @@ def test_acp_ends_on_sigterm_while_a_command_runs(
 
             async with anyio.create_task_group() as group:
                 group.start_soon(prompt)
-                await at.editor.until(lambda: "begun" in at.editor.output_text)
+                await at.editor.wait_until(lambda: "begun" in at.editor.output_text)
                 at.process.send_signal(signal.SIGTERM)
                 await at.process.wait()
             return at.process.returncode
@@ -170,7 +170,7 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
 
             async with anyio.create_task_group() as group:
                 group.start_soon(prompt)
-                await at.editor.until(lambda: at.editor.asked)
+                await at.editor.wait_until(lambda: at.editor.asked)
                 at.process.kill()
                 await at.process.wait()
 

@@ -24,7 +24,7 @@ def results(editor: Connected) -> list[str]:
     """What the model reads from each call, as far as it is shown."""
     return [
         "".join(part.content.text for part in item.content or [] if part.type == "content")
-        for item in editor.editor.of("tool_call_update")
+        for item in editor.editor.updates_of("tool_call_update")
         if item.status in ("completed", "failed")
     ]
 

@@ -85,7 +85,7 @@ def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]
 
 def last_message(cast: ScriptedConversations, name: str, request: int = -1) -> str:
     """The last message of a request in a conversation, as text."""
-    parts = cast.of(name)[request].messages[-1].message.parts
+    parts = cast.requests_of(name)[request].messages[-1].message.parts
     return " ".join(getattr(part, "text", "") for part in parts)
 
 

@@ -102,8 +102,8 @@ def test_built_in_agents_come_first_and_are_always_present(
 
     agents = load_agents(directories)
 
-    assert [profile.name for profile in agents.every()][:2] == ["main", "code"]
-    assert agents.every()[-1].name == "aardvark"
+    assert [profile.name for profile in agents.profiles_for()][:2] == ["main", "code"]
+    assert agents.profiles_for()[-1].name == "aardvark"
     assert agents.find(" AardVark ", "child").name == "aardvark"
 
 

@@ -64,38 +64,40 @@ SHORT = {"rlm": "e816989cf99b"}
 
 
 def test_the_built_in_agents_have_the_expected_names() -> None:
-    assert [agent.name for agent in AGENTS.every()] == [
+    assert [agent.name for agent in AGENTS.profiles_for()] == [
         "main", "code", "explore", "plan", "research", "review", "rlm",
         "web-research",
     ]  # fmt: skip
 
 
 def test_a_changed_agent_prompt_needs_a_new_version() -> None:
-    data = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
+    data = {
+        a.name: (a.version, digest(a.prompt)) for a in AGENTS.profiles_for() if a.prompt
+    }
 
     assert data == PROMPTS
 
 
 def test_short_prompts_match_their_recorded_digests() -> None:
     """Try it with the small model first; then write what this says into SHORT."""
-    assert {a.name: digest(a.short) for a in AGENTS.every() if a.short} == SHORT
+    assert {a.name: digest(a.short) for a in AGENTS.profiles_for() if a.short} == SHORT
 
 
 def test_short_prompts_stay_within_their_limit() -> None:
-    assert all(len(agent.short) <= 1_200 for agent in AGENTS.every())
+    assert all(len(agent.short) <= 1_200 for agent in AGENTS.profiles_for())
 
 
 def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.profiles_for(), ids=lambda a: a.name)
 def test_agent_descriptions_and_prompts_stay_within_their_limits(agent: Profile) -> None:
     assert 0 < len(agent.description) <= 100
     assert len(agent.prompt) <= (3_200 if agent.acting == "code" else 1_200)
 
 
-@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.profiles_for(), ids=lambda a: a.name)
 def test_every_agent_is_listed_in_the_agents_document(agent: Profile) -> None:
     page = read_pages("guides/agents")
     works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
@@ -128,7 +130,7 @@ def test_an_agent_for_one_use_is_refused_for_the_other(name: str, use: str) -> N
         AGENTS.find(name, use)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.profiles_for(), ids=lambda a: a.name)
 def test_every_agent_has_the_think_tool(agent: Profile) -> None:
     assert "think" in names(tools_of(agent, TOOLS).active)
 
@@ -149,7 +151,7 @@ def test_main_has_every_tool_and_the_rarely_used_ones_are_deferred() -> None:
 
 
 def test_only_agents_that_name_the_repository_map_have_it() -> None:
-    offered = {agent.name: tools_of(agent, TOOLS) for agent in AGENTS.every()}
+    offered = {agent.name: tools_of(agent, TOOLS) for agent in AGENTS.profiles_for()}
 
     assert {
         name for name, tools in offered.items()
@@ -258,7 +260,7 @@ def test_limits_are_inserted_into_short_prompts_too() -> None:
 def test_web_research_is_the_only_read_only_agent_with_network() -> None:
     reaching = [
         a.name
-        for a in AGENTS.every()
+        for a in AGENTS.profiles_for()
         if not a.effects & CHANGING and Effect.NET in a.effects
     ]
 

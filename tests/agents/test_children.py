@@ -182,7 +182,8 @@ def test_subagents_start_subagents_at_most_two_levels_deep(tmp_path: Path) -> No
         "root", "root/child-1", "root/child-1/child-1",
     ]  # fmt: skip
     names = {
-        name: {t.name for t in family.cast.of(name)[0].tools} for name in family.cast.asked
+        name: {t.name for t in family.cast.requests_of(name)[0].tools}
+        for name in family.cast.asked
     }
     assert ["task" in names[text] for text in ("Top", "Middle", "Bottom")] == [
         True,
@@ -197,7 +198,7 @@ def test_with_a_maximum_depth_of_0_the_task_tool_is_not_offered(tmp_path: Path) 
 
     family.run("Go.")
 
-    assert "task" not in {t.name for t in family.cast.of("Go")[0].tools}
+    assert "task" not in {t.name for t in family.cast.requests_of("Go")[0].tools}
 
 
 def test_the_task_tool_lists_the_agents_and_suggests_one_for_an_unknown_name(
@@ -207,7 +208,7 @@ def test_the_task_tool_lists_the_agents_and_suggests_one_for_an_unknown_name(
 
     family.run("Go.")
 
-    (spec,) = [t for t in family.cast.of("Go")[0].tools if t.name == "task"]
+    (spec,) = [t for t in family.cast.requests_of("Go")[0].tools if t.name == "task"]
     assert "- explore: " in spec.description
     assert "- code: " in spec.description
     assert "- main: " not in spec.description
@@ -230,7 +231,7 @@ def test_a_subagent_has_no_tool_or_effect_that_its_parent_lacks(tmp_path: Path) 
 
     family.run("Go.")
 
-    assert {t.name for t in family.cast.of("Work")[0].tools} <= {
+    assert {t.name for t in family.cast.requests_of("Work")[0].tools} <= {
         "read_file", "task", "tool_search", "tool_call",
     }  # fmt: skip
     assert not (family.directory / "a.txt").exists()
@@ -243,7 +244,7 @@ def test_a_subagent_has_no_plan_mode_or_memory_tools(tmp_path: Path) -> None:
 
     family.run("Go.")
 
-    has = {t.name for t in family.cast.of("Work")[0].tools}
+    has = {t.name for t in family.cast.requests_of("Work")[0].tools}
     assert has.isdisjoint({"enter_plan_mode", "exit_plan_mode", "memory_write"})
     assert {"read_file", "write_file", "bash", "task"} <= has
 
@@ -479,6 +480,6 @@ def test_a_system_prompt_or_schema_of_the_user_does_not_apply_to_subagents(
     result = family.run("Go.")
 
     assert result.data == {"n": 1}
-    assert "pirate" in family.cast.of("Go")[0].system
-    assert "pirate" not in family.cast.of("Look")[0].system
+    assert "pirate" in family.cast.requests_of("Go")[0].system
+    assert "pirate" not in family.cast.requests_of("Look")[0].system
     assert last_message(family.cast, "Go") == "child-1 is done.\n\nSeen."

@@ -419,7 +419,7 @@ def test_a_teammate_cannot_start_subagents_or_teammates() -> None:
 
     run(TeamTree(cast))
 
-    tools = {tool.name for tool in cast.of("You are ann")[0].tools}
+    tools = {tool.name for tool in cast.requests_of("You are ann")[0].tools}
     assert tools & {"task", "spawn_teammate", "shutdown_teammate", "review_plan"} == set()
     assert {"send_message", "read_inbox", "list_teammates", "task_claim"} <= tools
 
@@ -438,7 +438,7 @@ def test_the_idle_tool_ends_a_turn_and_mail_starts_the_next() -> None:
     assert tree.mail("root") == [mail_of("ann", "One.")]
     assert tree.mail("root/child-1") == [mail_of("lead", "Count again.")]
     assert teammate_ends(tree) == {"ann": ("done", "Two it is.")}
-    assert len(cast.of("You are ann")) == 2
+    assert len(cast.requests_of("You are ann")) == 2
 
 
 def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
@@ -447,7 +447,7 @@ def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
 
     run(TeamTree(cast))
 
-    tools = {tool.name for tool in cast.of("Work")[0].tools}
+    tools = {tool.name for tool in cast.requests_of("Work")[0].tools}
     assert tools & {tool.name for tool in TEAM_TOOLS} == set()
 
 

@@ -85,9 +85,9 @@ def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
 
     family.run("Go")
 
-    tools = {tool.name for tool in family.cast.of("You are ann")[0].tools}
+    tools = {tool.name for tool in family.cast.requests_of("You are ann")[0].tools}
     assert {"idle", "send_message", "read_inbox", "task_claim", "tree"} <= tools
-    lead = {tool.name for tool in family.cast.of("Go")[0].tools}
+    lead = {tool.name for tool in family.cast.requests_of("Go")[0].tools}
     assert "spawn_teammate" in lead
     assert "idle" not in lead
 

@@ -48,7 +48,7 @@ class Driver:
                 self.send(*(result if isinstance(result, list) else [result]))
         return self._process.wait(60)
 
-    def of(self, kind: str) -> list[Document]:
+    def documents_of_kind(self, kind: str) -> list[Document]:
         return [document for document in self.seen if document["type"] == kind]
 
 
@@ -132,15 +132,17 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
     at.send(words("Write."))
 
     assert at.run() == 0
-    assert [d["text"] for d in at.of("result")] == [
+    assert [d["text"] for d in at.documents_of_kind("result")] == [
         "Well.", "Done.", "1. Paint it green", "Painted.",
     ]  # fmt: skip
     assert len(documents) == 2
-    result = next(d for d in at.of("tool_result") if d["outcome"] == "refused")
+    result = next(
+        d for d in at.documents_of_kind("tool_result") if d["outcome"] == "refused"
+    )
     assert "not yet" in result["text"]
-    assert any("red" in d["text"] for d in at.of("tool_result"))
-    assert at.of("plan_approved")[0]["text"] == "1. Red"
-    assert [d["mode"] for d in at.of("mode_changed")] == ["plan", "default"]
+    assert any("red" in d["text"] for d in at.documents_of_kind("tool_result"))
+    assert at.documents_of_kind("plan_approved")[0]["text"] == "1. Red"
+    assert [d["mode"] for d in at.documents_of_kind("mode_changed")] == ["plan", "default"]
     assert (tmp_path / "a.txt").read_text() == "again\n"
 
 
@@ -158,7 +160,7 @@ def test_the_first_of_two_approval_responses_counts(
 
     assert at.run() == 0
     assert not (tmp_path / "a.txt").exists()
-    (late,) = at.of("error")
+    (late,) = at.documents_of_kind("error")
     assert (late["line"], "waits for an answer" in late["reason"]) == (3, True)
 
 
@@ -215,9 +217,9 @@ def test_an_invalid_order_yields_one_error_and_the_session_continues(
     at.send(line)
 
     assert at.run() == 0
-    (error,) = at.of("error")
+    (error,) = at.documents_of_kind("error")
     assert (error["line"], said in error["reason"]) == (1, True)
-    assert at.of("result")[0]["text"] == "One."
+    assert at.documents_of_kind("result")[0]["text"] == "One."
 
 
 def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) -> None:
@@ -225,7 +227,7 @@ def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) 
     at.send(words("x" * 5_000_000))
 
     assert at.run() == 0
-    assert len(at.of("user_message")[0]["text"]) == 5_000_000
+    assert len(at.documents_of_kind("user_message")[0]["text"]) == 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_an_exceeded_budget_ends_the_turn_with_exit_code_6(
     at.send({"type": "budget", "calls": 1}, words("Look."))
 
     assert at.run() == 6
-    assert at.of("result")[0]["outcome"] == "budget"
+    assert at.documents_of_kind("result")[0]["outcome"] == "budget"
 
 
 def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(

@@ -40,7 +40,7 @@ class Run(NamedTuple):
     code: int
     told: list[dict[str, Any]]
     err: str
-    run_with_fault: bool
+    struck: bool
 
 
 def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:

@@ -42,13 +42,13 @@ class Talk:
         position = min(len(self.questions), len(self._answers)) - 1
         return [self._answers[position] for _ in question.asks]
 
-    def of(self, kind: type[Any]) -> list[Any]:
+    def events_of_kind(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def end(self) -> Ended:
         """Of the call of the server's tool."""
-        (result,) = [e for e in self.of(Ended) if ".ask" not in e.call_id]
+        (result,) = [e for e in self.events_of_kind(Ended) if ".ask" not in e.call_id]
         return result
 
     @property
@@ -82,7 +82,7 @@ def test_sampling_shows_the_user_the_request_and_returns_the_response(
 def test_the_cost_of_sampling_is_reserved_and_settled_in_the_session(place: Place) -> None:
     talk = Talk(place, "sample", "allow")
 
-    (reserved,), (settled,) = talk.of(Reserved), talk.of(Settled)
+    (reserved,), (settled,) = talk.events_of_kind(Reserved), talk.events_of_kind(Settled)
     assert reserved.purpose == "sampling"
     assert (settled.failed, settled.usage is not None) == ("", True)
 
@@ -93,14 +93,14 @@ def test_refusing_one_sampling_request_refuses_all_others_of_the_call(
     talk = Talk(place, "sampling", "refuse")
 
     assert len(talk.questions) == 1
-    assert talk.of(Reserved) == []
+    assert talk.events_of_kind(Reserved) == []
     assert talk.end.text.endswith("it asked for more than 40 model calls, and was stopped.")
 
 
 def test_an_answer_that_was_not_offered_allows_no_sampling(place: Place) -> None:
     talk = Talk(place, "sample", "maybe later")
 
-    assert talk.of(Reserved) == []
+    assert talk.events_of_kind(Reserved) == []
     assert talk.replies[0]["error"]["code"] == -1
 
 
@@ -109,7 +109,7 @@ def test_one_answer_can_allow_all_sampling_requests_of_a_call(place: Place) -> N
     talk = Talk(place, "sampling", "allow for this tool call", lines=lines)
 
     assert len(talk.questions) == 1
-    assert len(talk.of(Reserved)) == 20
+    assert len(talk.events_of_kind(Reserved)) == 20
 
 
 def test_a_call_with_endless_sampling_requests_is_stopped_with_the_reason(
@@ -121,7 +121,7 @@ def test_a_call_with_endless_sampling_requests_is_stopped_with_the_reason(
     assert talk.end.text == (
         "The MCP server s failed: it asked for more than 40 model calls, and was stopped."
     )
-    assert len(talk.of(Reserved)) == 20
+    assert len(talk.events_of_kind(Reserved)) == 20
 
 
 def test_sampling_is_refused_when_the_budget_is_used_up(place: Place) -> None:

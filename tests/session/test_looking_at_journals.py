@@ -22,7 +22,7 @@ def resume_events(view: View) -> Sequence[Event]:
 
 
 async def write_events(store: MemoryStore, *events: Event) -> None:
-    record = Recorder(store.another())
+    record = Recorder(store.another_writer())
     await record(*events)
     await record.close()
 
@@ -34,7 +34,7 @@ async def kinds(record: Recorder) -> list[str]:
 async def open_and_look() -> tuple[MemoryStore, Recorder]:
     store = MemoryStore()
     await write_events(store, SessionStarted("/", id="s"))
-    record = Recorder(store.another())
+    record = Recorder(store.another_writer())
     record.record_first(resume_events)
     await record.fold_without_lock()
     return store, record

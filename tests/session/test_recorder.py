@@ -279,7 +279,7 @@ def test_a_recorder_that_lost_its_lease_stays_fenced() -> None:
 
     async def main() -> tuple[list[str], list[Entry]]:
         store = MemoryStore()
-        old, new = Recorder(store), Recorder(store.another())
+        old, new = Recorder(store), Recorder(store.another_writer())
         old.claim, new.claim = 1, 2
         await old(START, Said("One."))
         await new(Said("Two."))

@@ -34,7 +34,7 @@ async def resume(
     session_options: SessionOptions = OPTIONS,
 ) -> list[Entry]:
     """What is recorded when another process opens the session."""
-    record = Recorder(store.another())
+    record = Recorder(store.another_writer())
     session = Session(record, lambda _: World(Model(ScriptedProvider())), session_options)
     session.prepare(opening)
     before = (await record.fold_without_lock()).seq

@@ -206,7 +206,7 @@ class Staged(Struct, frozen=True, kw_only=True):
     """Options of a staged app, with the defaults of every stage."""
 
     facts: Facts | None = None
-    save_allow_rule: Callable[[str], None] | None = None
+    always: Callable[[str], None] | None = None
     tools: tuple[Tool, ...] | None = None
     preset: str = "coding"
     presets: tuple[Preset, ...] | None = None

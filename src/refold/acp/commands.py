@@ -96,7 +96,9 @@ class _EditorContext(HostedContext):
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         await self.send_shown()
         if not keys:
-            return await self._person.text(f"{prompt} (now: {text})" if text else prompt)
+            return await self._person.ask_text(
+                f"{prompt} (now: {text})" if text else prompt
+            )
         names = {"y": "Yes", "n": "No"}
         return await self._person.choose(prompt, [(k, names.get(k, k)) for k in keys])
 

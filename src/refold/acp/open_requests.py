@@ -78,8 +78,8 @@ class OpenRequests:
         directory = self._session.workspace.directory
         try:
             if isinstance(document, documents.Question):
-                return await self._person.answers(document)
-            return await self._person.permission(document, self._show, directory)
+                return await self._person.ask_questions(document)
+            return await self._person.ask_permission(document, self._show, directory)
         except ValueError as error:  # an answer that fits none of the SDK's models
             reason = f"the editor sent an invalid answer: {error}"
             return ApprovalResponse(document.call_id, False, document.hash, reason)

@@ -303,7 +303,7 @@ class OpenSession:
 
     async def _decide_plan(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
         """Ask about the plan. Return True if it is carried out: its turn has begun."""
-        order = await self._person.plan(plan)
+        order = await self._person.ask_about_plan(plan)
         if order is None or turn.cancelled:
             return False
         turn.over = anyio.Event()

@@ -65,7 +65,7 @@ class Person:
     def __init__(self, editor: Client, session: str, *, forms: bool) -> None:
         self._editor, self._session, self._forms = editor, session, forms
 
-    async def permission(
+    async def ask_permission(
         self, request: documents.ToolApprovalRequest, show: Show, directory: str
     ) -> ApprovalResponse:
         options = [_option(_ONCE, "Allow once", "allow_once")]
@@ -86,7 +86,7 @@ class Person:
         reason = "" if chosen else _QUESTION_CLOSED
         return ApprovalResponse(request.call_id, allowed, request.hash, reason, grant)
 
-    async def answers(
+    async def ask_questions(
         self, question: documents.Question
     ) -> QuestionResponse | ApprovalResponse:
         """Ask the questions of the model, by a form or by one choice after the other.
@@ -111,7 +111,7 @@ class Person:
             )
         return QuestionResponse(question.call_id, answers, question.hash)
 
-    async def plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
+    async def ask_about_plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
         """Ask about a plan. Returns None if it was not decided: the plan waits."""
         options = [
             _option(id_, name, kind) for id_, (name, kind, _) in _PLAN_CHOICES.items()
@@ -143,7 +143,7 @@ class Person:
         except RequestError as error:
             raise BadInput(_CANNOT_ASK.format(reason=error)) from error
 
-    async def text(self, prompt: str) -> str:
+    async def ask_text(self, prompt: str) -> str:
         """Return what was typed into a form; "" for nothing."""
         if not self._forms:
             raise BadInput(f"the editor cannot ask for a text: {prompt}")

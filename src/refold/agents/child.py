@@ -213,8 +213,8 @@ class ChildRun:
 
         relay = Relay(self.child.born, session, self._parent)
         async with anyio.create_task_group() as group:
-            group.start_soon(relay.questions)
-            group.start_soon(relay.news)
+            group.start_soon(relay.relay_questions)
+            group.start_soon(relay.relay_news)
             group.start_soon(self._pass_stop_on, session)
             if self._stop.is_set():
                 await session.inbox.cancel(self._reason)

@@ -120,7 +120,7 @@ class Children:
         if not task.background:
             end = await self.run_request(ChildRequest(call_id, task))
             return report_of(end, self._record.view)
-        child = await self._admission.child(ChildRequest(call_id, task), self._turn)
+        child = await self._admission.admit(ChildRequest(call_id, task), self._turn)
         if child.end is None:
             self._start_in_background(child)
             return Report(child.name, "runs")
@@ -138,7 +138,7 @@ class Children:
             words = first_words(request, view)
             task = TaskRequest(request.agent, words, request.role, background=True)
             asked = ChildRequest(call_id, task, teammate=request.name)
-            child = await self._admission.child(asked, self._turn)
+            child = await self._admission.admit(asked, self._turn)
         if child.end is None:
             self._start_in_background(child)
         return child.name
@@ -152,7 +152,7 @@ class Children:
         passes them again.
         """
         async with self._places:
-            child = await self._admission.child(request, self._turn)
+            child = await self._admission.admit(request, self._turn)
             if child.end is None:
                 await self._run_child(self._child_run(child, inputs))
         ended_child = self._record.view.children.child(child.name)
@@ -349,7 +349,7 @@ class ChildAdmission:
         self._record, self._id, self._find, self._trees = record, id_, find, trees
         self._position = position
 
-    async def child(self, request: ChildRequest, world: World) -> Child:
+    async def admit(self, request: ChildRequest, world: World) -> Child:
         """The child of this request, recorded now unless it exists. Raises `ToolFailed`."""
         child = self._find_child(request)
         while child is None:

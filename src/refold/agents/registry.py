@@ -49,11 +49,11 @@ class Registry(Struct, frozen=True):
         if not permits_use(profile, use):
             does = "for other agents" if profile.use == "child" else "for the person"
             raise BadInput(
-                f"the agent {profile.name} can be used only {does}: {self._there_are(use)}"
+                f"the agent {profile.name} can be used only {does}: {self._available_text(use)}"
             )
         return self._with_settings(profile)
 
-    def every(self, use: Use = "both") -> tuple[Profile, ...]:
+    def profiles_for(self, use: Use = "both") -> tuple[Profile, ...]:
         """All agents for this use, in the order of the list."""
         return tuple(
             self._with_settings(profile)
@@ -88,9 +88,9 @@ class Registry(Struct, frozen=True):
         why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")
         reason = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
         named = f"there is no agent {escape_name(name)[:80]!r}."
-        return f"{named}{reason or guess} {self._there_are(use).capitalize()}"
+        return f"{named}{reason or guess} {self._available_text(use).capitalize()}"
 
-    def _there_are(self, use: Use) -> str:
+    def _available_text(self, use: Use) -> str:
         return f"there are {', '.join(profile.name for profile in self._all() if permits_use(profile, use))}"
 
 

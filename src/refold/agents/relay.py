@@ -53,7 +53,7 @@ class Relay:
         self._apart = bool(born.branch)
         self._wake = anyio.Event()
 
-    async def questions(self) -> None:
+    async def relay_questions(self) -> None:
         """Pass questions up and answers down, until cancelled."""
         leave = (
             self._child.hub.subscribe(self._wake_for_child),
@@ -69,7 +69,7 @@ class Relay:
             for unsubscribe in leave:
                 unsubscribe()
 
-    async def news(self) -> None:
+    async def relay_news(self) -> None:
         """Publish the child's live news and progress to the parent's watchers, until it is closed."""
         watch = self._child.hub.watch()
         doing, labelled = "begins", _labels()

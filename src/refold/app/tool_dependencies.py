@@ -321,7 +321,7 @@ class LazyBackground:
     async def read_tail(self, name: str, max_bytes: int) -> str:
         return await self._commands.read_tail(name, max_bytes)
 
-    def every(self) -> Sequence[BackgroundCommand]:
+    def all_commands(self) -> Sequence[BackgroundCommand]:
         return self._record.view.background.commands
 
     async def close(self) -> None:
@@ -495,5 +495,5 @@ class ToolDependencies:
         position = self._children.position
         if position.depth >= position.deepest:
             return ()
-        every = self._shared.agents.every("child")
+        every = self._shared.agents.profiles_for("child")
         return tuple(AgentChoice(agent.name, agent.description) for agent in every)

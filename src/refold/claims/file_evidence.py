@@ -76,7 +76,7 @@ def _quote_finding(
 ) -> Finding:
     if not readings:
         return _unread_finding(ways, path, facts, today)
-    file = today.of(path)
+    file = today.read_file(path)
     if file.kind == "unreadable":
         return Finding("unknown", f"the file cannot be read now: {file.why}")
     findings = [_finding_as_read(sought, readings, file) for sought in ways]
@@ -149,7 +149,7 @@ def _unread_finding(
     ways: Sequence[QuoteToFind], path: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
     if any(_names_file(call, path) for call in facts.calls):
-        file = today.of(path)
+        file = today.read_file(path)
         if file.kind == "unreadable":
             return Finding("unknown", f"the file cannot be read now: {file.why}")
         if finding := _output_finding(ways, path, file, facts) or _code_finding(
@@ -227,7 +227,7 @@ def _change_finding(path: str, facts: ReadFiles, today: CurrentFiles) -> Finding
             why = "no tool changed it; what a command did to files is not recorded"
             return Finding("unknown", why)
         return Finding("contradicted", "the file was not changed in this session")
-    before, file = facts.originals.get(path), today.of(path)
+    before, file = facts.originals.get(path), today.read_file(path)
     as_before = file.kind == "gone" if before == "" else file.sha256 == before
     if before is not None and as_before and kind != "deleted":
         return Finding("stale", f"it was {kind} in this session, and is again as before")

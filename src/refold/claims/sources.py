@@ -93,7 +93,7 @@ class CurrentFiles:
         paths = [escape_name(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(paths))
 
-    def of(self, path: str) -> CurrentFile:
+    def read_file(self, path: str) -> CurrentFile:
         """The file at a path that `real` returned."""
         if path not in self._looked:
             self._looked[path] = self._read(path)

@@ -66,7 +66,7 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
         current_directory(), paths(os.environ), os.environ, trust=trust
     )
     agents = _load_registry(place, args.agents, trust=trust)
-    profiles = agents.every()
+    profiles = agents.profiles_for()
     wide = max(cells(profile.name) for profile in profiles)
     for profile in profiles:
         if args.json:

@@ -174,7 +174,9 @@ def _providers() -> Iterator[tuple[str, str]]:
 def _agents() -> Iterator[tuple[str, str]]:
     from refold.cli.agents import active_agents
 
-    yield from ((agent.name, agent.description) for agent in active_agents().every("main"))
+    yield from (
+        (agent.name, agent.description) for agent in active_agents().profiles_for("main")
+    )
 
 
 def _presets() -> Iterator[tuple[str, str]]:

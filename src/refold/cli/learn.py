@@ -109,7 +109,7 @@ def _show(chosen: Lesson, folder: ReaderFolder) -> int:
         return 0
     printer, _ = terminal_of(paths(os.environ))
     prose = renderer_for(printer)
-    rows = wrap([*prose.add(_join_lines(text)), *prose.end()], printer.room)
+    rows = wrap([*prose.add(_join_lines(text)), *prose.end()], printer.free_columns)
     anyio.run(show_rows, rows, printer)
     return 0
 

@@ -165,7 +165,7 @@ def _fetch(
     machine = this_machine(os.environ)
     write(f"{model.name}: {_size(model.size)}, into {model_files.directory}\n")
     need = f"about {_size(model.memory)} of memory"
-    write(f"needs {need}: {machine.fit(model.memory)} ({machine.text})\n")
+    write(f"needs {need}: {machine.describe_fit(model.memory)} ({machine.text})\n")
     if begun := model_files.partial_size(model):
         write(f"resuming after {_size(begun)} of an earlier try\n")
     tell = _progress_bar() if sys.stdout.isatty() else _progress_lines()
@@ -210,7 +210,7 @@ def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
             )
         else:
             needs = f"{_size(model.size)} download, about {_size(model.memory)} of memory"
-            write(f"{name}  not installed, {needs}: {machine.fit(model.memory)}\n")
+            write(f"{name}  not installed, {needs}: {machine.describe_fit(model.memory)}\n")
     for server in _servers():
         write(f"{_server_text(server)}\n")
     return _print_runtime()

@@ -87,7 +87,7 @@ def find_editor(instead: str) -> list[str]:
 def edit(command: list[str], file: Path) -> None:
     """Wait until the editor has ended. Raises `BadInput` if it failed."""
     try:
-        program = Programs(os.environ).need(command[0])
+        program = Programs(os.environ).require(command[0])
         words, environ = (
             [program, *command[1:], str(file)],
             programs.without_loader_variables(os.environ),

@@ -183,7 +183,7 @@ async def _show_journal(scene: TourSession, printer: Printer) -> None:
         f"{scene.journal}. The last of them:"
     )
     for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
-        printer.print_line(line(f"  {cut(visible(text), printer.room - 2)}", "dim"))
+        printer.print_line(line(f"  {cut(visible(text), printer.free_columns - 2)}", "dim"))
     printer.print_text(
         "The state of a session is computed from these lines. You can kill refold at any "
         "moment: refold -c resumes the session, and no finished call is repeated."

@@ -105,7 +105,7 @@ class AgentChoices:
 
     def profiles(self) -> Sequence[Profile]:
         """The agents that `Session.set_agent` accepts."""
-        return self._app.agents.every("main")
+        return self._app.agents.profiles_for("main")
 
     def presets(self) -> Sequence[tuple[str, str]]:
         """The name of each preset, and what it is for."""
@@ -185,7 +185,7 @@ def _commands(launch: Launch) -> Sequence[Offer]:
 
 
 def _agents(launch: Launch) -> Sequence[Offer]:
-    agents = launch.app.agents.every("main")
+    agents = launch.app.agents.profiles_for("main")
     return [{"name": agent.name, "description": agent.description} for agent in agents]
 
 

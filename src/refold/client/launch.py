@@ -109,23 +109,25 @@ class Launch:
         self._engines.discard(engine)
         await engine.close()
 
-    async def switch(self, left: Engine, target: ResumeTarget, ask: Ask) -> OpenedSession:
+    async def switch(
+        self, current: Engine, target: ResumeTarget, ask: Ask
+    ) -> OpenedSession:
         """Open the target session in its directory, and close the session `left`.
 
         Raises if the target cannot be opened; `left` is unchanged then.
         """
         if not self.app.options.keep:
             raise BadInput(_NOT_KEPT)
-        id_ = target.session or left.view.session.id
-        if id_ == left.view.session.id and left.view.turn.seq:
+        id_ = target.session or current.view.session.id
+        if id_ == current.view.session.id and current.view.turn.seq:
             raise BadInput(_UNDER_WAY)
         place, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
         app = await self._app_at(place, ask, trust=trust)
         opened: OpenedSession | None = None
         with anyio.CancelScope(shield=True):  # otherwise it would never be closed
             if target.directory:
-                await _leave_worktree(left, id_)
-            opened = await self._switch_to(left, id_, app, place.notices)
+                await _leave_worktree(current, id_)
+            opened = await self._switch_to(current, id_, app, place.notices)
         assert opened is not None  # errors pass through the shield
         return opened
 

@@ -323,7 +323,7 @@ class Session:
             finally:
                 watch.close()
 
-        with self._exclusively(), _unwrap_error():
+        with self._exclude_other_turns(), _unwrap_error():
             async with anyio.create_task_group() as group:
                 group.start_soon(turn)
                 try:
@@ -887,12 +887,12 @@ class Session:
             raise BadInput(_OPEN_ELSEWHERE)
 
     async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
-        with self._exclusively():
+        with self._exclude_other_turns():
             await order()
             return await self._settle_with_answers()
 
     @contextmanager
-    def _exclusively(self) -> Generator[None]:
+    def _exclude_other_turns(self) -> Generator[None]:
         if self._busy or self.running:
             raise BadInput(TURN_IS_RUNNING)
         self._busy = True

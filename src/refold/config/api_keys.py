@@ -222,7 +222,7 @@ def run_key_command(
 
 def _find_program(program: str, environ: Mapping[str, str]) -> str:
     try:
-        return Programs(environ).need(os.path.expanduser(program))
+        return Programs(environ).require(os.path.expanduser(program))
     except BadInput as error:
         raise BadInput(f"the key_command {program!r} cannot be run: {error}") from error
 

@@ -172,7 +172,7 @@ async def _ask_questions(
         printer.ensure_blank_line()
         printer.print_lines(subagent_lines(questions.who))
         printer.print_lines(
-            question_lines(shown, number, len(questions.questions), printer.room)
+            question_lines(shown, number, len(questions.questions), printer.free_columns)
         )
         answer = await _ask_question(asked, menu, printer, ask_one)
         if answer is None:

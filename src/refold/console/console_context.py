@@ -52,7 +52,9 @@ class ConsoleContext:
     def look(self) -> Look:
         capabilities = self.printer.capabilities
         picks = isinstance(self._reader, ListReader)
-        return Look(self.printer.room, capabilities.signs, capabilities.moves, picks)
+        return Look(
+            self.printer.free_columns, capabilities.signs, capabilities.moves, picks
+        )
 
     def show(self, *documents: Document) -> None:
         for document in documents:

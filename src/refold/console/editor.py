@@ -29,7 +29,7 @@ async def edit_text(text: str, command: tuple[str, ...], name: str) -> str:
         file = anyio.Path(directory, name)
         await file.write_text(text, encoding="utf-8")
         try:
-            program = Programs(os.environ).need(command[0])
+            program = Programs(os.environ).require(command[0])
             async with await programs.open_process(
                 [program, *command[1:], str(file)],
                 stdin=None,

@@ -52,7 +52,9 @@ class FormPrompt:
         self._opened: subprocess.Popen[bytes] | None = None  # held, or Python would warn
 
     async def ask(self) -> FormAnswer | None:
-        self._printer.print_lines(form_lines(self._form, self._content, self._printer.room))
+        self._printer.print_lines(
+            form_lines(self._form, self._content, self._printer.free_columns)
+        )
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
         # Only the first question came by itself; later ones answer what the user typed.
@@ -137,7 +139,7 @@ class FormPrompt:
     async def _ask_for_value(self, number: int) -> bool:
         """Ask for one value until it is valid. Return False if the user went back."""
         field = self._form.fields[number - 1]
-        self._printer.print_lines(choice_lines(field, self._printer.room))
+        self._printer.print_lines(choice_lines(field, self._printer.free_columns))
         hint = field_hint(field) if not field.options else "a number or a name"
         several = ", several with commas" if field.kind == "choices" else ""
         note = f" ({escape_to_one_line(hint)}{several})" if hint else ""
@@ -174,7 +176,7 @@ class FormPrompt:
 
     def _show(self, *numbers: int) -> None:
         """Draw the form again if the display can, otherwise these fields."""
-        room = self._printer.room
+        room = self._printer.free_columns
         if self._reader.erase_question():
             self._printer.print_lines(form_lines(self._form, self._content, room))
             return

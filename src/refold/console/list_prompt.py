@@ -48,7 +48,7 @@ async def _pick_by_number(
 ) -> Picker | None:
     shown = picker.choices[:MAX_LIST_NUMBERS]
     while True:
-        for row in rows_with_numbers(shown, printer.room):
+        for row in rows_with_numbers(shown, printer.free_columns):
             printer.print_line(row)
         answer = await reader.read_line(line(_NUMBER_PROMPT, "strong"))
         if isinstance(answer, Key) or not answer.strip():

@@ -24,7 +24,7 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
 
     capabilities = printer.capabilities
     return MarkdownRenderer(
-        lambda: printer.room if capabilities.moves else 0,
+        lambda: printer.free_columns if capabilities.moves else 0,
         marks=capabilities.moves or capabilities.color,
         styled=capabilities.color and not capabilities.mono,
         links=capabilities.links,

@@ -69,7 +69,7 @@ async def _run_pager(
     printer.start_line()
     printer.clear_status()
     try:
-        program = _programs().need(command[0])
+        program = _programs().require(command[0])
         async with await programs.open_process(
             (program, *command[1:]), stdout=None, stderr=None, env=environ
         ) as running:

@@ -169,7 +169,7 @@ class _Question:
         height = printer.capabilities.height()
         others = bool(request.who) + _MAX_CHOICES
         self._most = max_call_lines(max(height - others, 1) if height else 0)
-        self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
+        self._folded = is_folded(self._asked, printer.free_columns, max_lines=self._most)
         self._easier: Mode | None = self._permissions.easier_mode(request)
         beside = _related_requests(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
@@ -204,7 +204,7 @@ class _Question:
 
     def _show_call(self, call: CallToApprove, most: int) -> None:
         self._printer.print_lines(
-            permission_question(call, self._printer.room, max_lines=most)
+            permission_question(call, self._printer.free_columns, max_lines=most)
         )
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:

@@ -45,7 +45,7 @@ class Printer:
         self._begun = list[Piece]()  # a row that has to be complete before it is printed
 
     @property
-    def room(self) -> int:
+    def free_columns(self) -> int:
         return self.capabilities.room()
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class Printer:
 
     def print_line(self, line: Line) -> None:
         self.start_line()
-        room = self.room if self.capabilities.moves else sys.maxsize
+        room = self.free_columns if self.capabilities.moves else sys.maxsize
         indent = _indent("".join(text for _, text in line), room)
         self.print_pieces((*wrap_line(line, room, indent), ("plain", "\n")))
 
@@ -203,7 +203,7 @@ class Printer:
 
     @property
     def _width(self) -> int:
-        return self.capabilities.width() or self.room
+        return self.capabilities.width() or self.free_columns
 
     @property
     def _encoding(self) -> str:

@@ -103,12 +103,12 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
 class _Git:
     def __init__(self, source: GitSource, folder: Path, environ: Mapping[str, str]) -> None:
         self._source, self._folder = source, folder
-        self._git = programs.Programs(environ).need("git")
+        self._git = programs.Programs(environ).require("git")
         # No question: the terminal may be that of a session, or there is none.
         # Those of a hook or a script that started refold are about another repository.
         ours = {n: v for n, v in environ.items() if n not in _REPOSITORY_VARIABLES}
         self._environ = {
-            **programs.plain(ours),
+            **programs.without_loader_variables(ours),
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": ":".join(_GIT_SCHEMES),
         }

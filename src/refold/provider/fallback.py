@@ -66,7 +66,7 @@ class Fallback:
             except (Overloaded, Unreachable, BadInput) as error:
                 if attempt.hosted or (attempt.begun and not waiting):
                     raise
-                self._let_rest(link, error)
+                self._pause(link, error)
                 failed.append((link, error))
                 if attempt.begun:
                     yield Dropped(str(error), type(error).__name__)
@@ -103,7 +103,7 @@ class Fallback:
                         delta = replace(delta, by=delta.by or link.name)
                 yield delta
 
-    def _let_rest(self, link: "_Link", error: ProviderError | BadInput) -> None:
+    def _pause(self, link: "_Link", error: ProviderError | BadInput) -> None:
         wait = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
         link.rests_until = self._clock() + max(self._rest, wait)
 

@@ -58,7 +58,7 @@ class Backoff(Struct, frozen=True):
             return 0
         return 1 + self.retries * (3 if overload or (lost and not self.fallback) else 1)
 
-    def wait(self, retry: int, wanted_seconds: float, dice: float) -> float:
+    def wait_seconds(self, retry: int, wanted_seconds: float, dice: float) -> float:
         """Seconds before retry number `retry`, from 0: the provider's wait plus our own.
         With a small wait from the provider alone, all retries would be spent at once.
         """
@@ -118,7 +118,7 @@ class RetryingProvider:
                 if attempt.hosted or (attempts and retry + 1 >= attempts):
                     self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
-                failure, wait = error, self._wait(retry, error)
+                failure, wait = error, self._wait_seconds(retry, error)
             except ProviderError as error:
                 self._write_log("error", f"{request.model}: {error}", request.session)
                 raise
@@ -137,7 +137,7 @@ class RetryingProvider:
         if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
-    def _wait(self, retry: int, error: Overloaded | Unreachable) -> float:
+    def _wait_seconds(self, retry: int, error: Overloaded | Unreachable) -> float:
         wanted_seconds = (
             (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
         )
@@ -151,7 +151,7 @@ class RetryingProvider:
         if isinstance(error, Overloaded) and _is_overload(error) and not wanted_seconds:
             dice, limited = self._dice(), error.limited
             return self._backoff.overload_wait_seconds(retry, dice, limited=limited)
-        return self._backoff.wait(retry, wanted_seconds, self._dice())
+        return self._backoff.wait_seconds(retry, wanted_seconds, self._dice())
 
 
 def _is_overload(error: Overloaded | Unreachable) -> bool:

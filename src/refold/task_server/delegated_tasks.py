@@ -212,7 +212,7 @@ class DelegatedTasks:
         """
         if not text.strip():
             raise BadInput("the task is empty: say what the agent should do")
-        self._check_room()
+        self._check_task_count()
         directory = await to_thread.run_sync(self._directory, workspace)
         launch = await to_thread.run_sync(self._launch_at, directory, attended)
         try:
@@ -241,7 +241,7 @@ class DelegatedTasks:
         if task.state != "ended":
             await task.session.steer(text)
             return task
-        self._check_room()
+        self._check_task_count()
         task.begin(text)
         return task
 
@@ -257,7 +257,7 @@ class DelegatedTasks:
             del self._tasks[task.id]
             await task.close()
 
-    def _check_room(self) -> None:
+    def _check_task_count(self) -> None:
         if sum(task.state != "ended" for task in self._tasks.values()) >= MAX_RUNNING_TASKS:
             raise BadInput(
                 f"{MAX_RUNNING_TASKS} tasks run already: follow one to its end, or stop it"

@@ -51,7 +51,7 @@ def tip_for(session_id: str) -> str:
 
 async def print_last_exchange(session: Session, printer: Printer) -> bool:
     """Print the end of the conversation: the last exchange in full, the rest in short."""
-    view, wide = session.view, min(printer.room, _MAX_CELLS)
+    view, wide = session.view, min(printer.free_columns, _MAX_CELLS)
     sign, since = printer.capabilities.sign("prompt"), last_message(session.view)
     entries = await session.reports.entries(since - 1) if since else ()
     screen = last_exchange(view, entries) if entries else None
@@ -73,7 +73,7 @@ async def print_last_exchange(session: Session, printer: Printer) -> bool:
 def print_cut_off_turn(session: Session, printer: Printer) -> None:
     """Print what an unfinished turn was doing, and the keys that continue or end it."""
     printer.ensure_blank_line()
-    printer.print_lines(cut_off_turn(session, min(printer.room, _MAX_CELLS)))
+    printer.print_lines(cut_off_turn(session, min(printer.free_columns, _MAX_CELLS)))
     printer.print_text(_CUT_OFF, "strong")
 
 

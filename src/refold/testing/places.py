@@ -240,7 +240,7 @@ class BackgroundInMemory:
         self.stopped.append(name)
         return new
 
-    def every(self) -> Sequence[BackgroundCommand]:
+    def all_commands(self) -> Sequence[BackgroundCommand]:
         return [
             BackgroundCommand(BackgroundStarted(name, request.command))
             for name, request in self.requests.items()

@@ -157,7 +157,7 @@ class ScriptedConversations:
             await anyio.lowlevel.checkpoint()
             yield delta
 
-    def of(self, name: str) -> list[Request]:
+    def requests_of(self, name: str) -> list[Request]:
         """The requests of this conversation."""
         return [
             request for request in self.heard if self._name(first_words(request)) == name

@@ -104,7 +104,7 @@ class BackgroundRunner(Protocol):
     ) -> str: ...
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
     async def stop(self, name: str, *, silent: bool = False) -> bool: ...
-    def every(self) -> Sequence[BackgroundCommand]: ...
+    def all_commands(self) -> Sequence[BackgroundCommand]: ...
 
 
 @tool(Effect.RUN)
@@ -308,7 +308,9 @@ async def background_output(
 ) -> Reply:
     """Read what a background command has printed since you last looked, or list the commands."""
     if not name:
-        lines = [_line(command) for command in background.every() if not command.foreign]
+        lines = [
+            _line(command) for command in background.all_commands() if not command.foreign
+        ]
         text = "\n".join(lines) or "No command was started in the background."
         many = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
         return Reply(text, (Note(f"{many} in the background so far"),))

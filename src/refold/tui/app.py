@@ -103,7 +103,7 @@ def _greet(session: Session, printer: Printer) -> None:
     for notice in session.notices():
         printer.print_text(escape_to_one_line(notice), "warn")
     if is_cut_off(session):
-        printer.print_lines(cut_off_turn(session, printer.room))
+        printer.print_lines(cut_off_turn(session, printer.free_columns))
 
 
 async def _stop_turn(session: Session, reason: str) -> None:

@@ -94,7 +94,7 @@ def list_agents(app: App) -> AgentList:
     scope, changed = scope_with_trust(app.directory, app.paths, app.environ)
     rows = [
         AgentRow(profile.name, profile.description, profile.where, profile.use)
-        for profile in app.agents.every()
+        for profile in app.agents.profiles_for()
     ]
     notices = filter(None, (trust_notice(scope), *app.agents.problems, *changed()))
     return AgentList(rows, list(notices))

@@ -113,6 +113,6 @@ def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
 def _row(downloads: ModelDownloads, machine: Machine, model: LocalModel) -> EmbeddedModel:
     model_files = downloads.directory
     return EmbeddedModel(
-        model.name, model.size, model.memory, machine.fit(model.memory),
+        model.name, model.size, model.memory, machine.describe_fit(model.memory),
         model_files.is_installed(model), model_files.partial_size(model), downloads.state(model.name),
     )  # fmt: skip

@@ -146,7 +146,7 @@ class MemoryStore:
         self._writer, self._fence = _LastWriter(), Fence()
         self._epoch = 0  # 0: released
 
-    def another(self) -> "MemoryStore":
+    def another_writer(self) -> "MemoryStore":
         """A store for another writer of the same journal."""
         other = MemoryStore(blobs=self.blobs)
         other.share(self)

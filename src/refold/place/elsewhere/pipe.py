@@ -282,7 +282,7 @@ class _Connection:
         self._calls = dict[int, OpenCall]()
         self._numbers = 0
         self._complaints = bytearray()
-        program = programs.Programs(environ).need(address.argv[0])
+        program = programs.Programs(environ).require(address.argv[0])
         try:
             self._process = programs.start(
                 (program, *address.argv[1:]),

@@ -124,7 +124,7 @@ def connect(
     path = known.find(program)
     if not path:
         if known.skipped_programs(program):
-            known.need(program)
+            known.require(program)
         raise BadInput(errors.missing_program_text(spec, spec.argv[0]))
     timeouts = timeouts or ProgramTimeouts()
     if spec.idle:

@@ -51,7 +51,7 @@ class Machine(Struct, frozen=True):
             text if self.uses_gpu else f"{text} (not used: llama.cpp is built without it)"
         )
 
-    def fit(self, need: int) -> str:
+    def describe_fit(self, need: int) -> str:
         """How a model that takes `need` bytes of memory will run here."""
         best = max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
         if best >= need:

@@ -90,7 +90,7 @@ class Candidate:
         broken_off = "half" if self.sure else "text"
         self.state = "call" if self.whole else broken_off
 
-    def half(self) -> ParsedCall:
+    def unfinished_call(self) -> ParsedCall:
         """The unfinished call, as far as it is known."""
         return broken_call(self.text) or ParsedCall(
             _tool_name(self._open) or "unnamed", self.text

@@ -316,7 +316,9 @@ class CallClassifier:
             return
         self.add_text(candidate.text)
         if candidate.state == "half" and in_place:
-            self._unmade.append(to_unmade_call(candidate.half(), BROKEN_OFF_REASON))
+            self._unmade.append(
+                to_unmade_call(candidate.unfinished_call(), BROKEN_OFF_REASON)
+            )
 
     def close(self) -> None:
         """Decide at the end of the response: all its calls are made, or none."""

@@ -92,7 +92,8 @@ class LineReader:
         shown_at, menu = self._clock(), replace(menu, amends=False)  # Tab is text here
         while True:
             answer = await self._read_prompted_line(
-                prompt or menu_line(menu, self._printer.room, typed=False, calm=True)
+                prompt
+                or menu_line(menu, self._printer.free_columns, typed=False, calm=True)
             )
             if isinstance(answer, Key):
                 return answer

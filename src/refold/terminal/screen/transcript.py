@@ -143,7 +143,11 @@ class TranscriptPrinter:
     def subagent_rows(self) -> list[Line]:
         """Return a row for each running subagent, erased with the status line."""
         most = self._max_subagent_rows
-        return self._at_work.rows(self._now, self._printer.room - 1, most) if most else []
+        return (
+            self._at_work.rows(self._now, self._printer.free_columns - 1, most)
+            if most
+            else []
+        )
 
     @property
     def _max_subagent_rows(self) -> int:
@@ -182,7 +186,7 @@ class TranscriptPrinter:
                 if not (block.begins and self._max_subagent_rows):
                     self._print_notice(block.line)
                     self._printer.print_nested_lines(
-                        report_rows(block.report, self._printer.room - 4)
+                        report_rows(block.report, self._printer.free_columns - 4)
                     )
             case TurnEndBlock():
                 self._close_text()
@@ -208,12 +212,12 @@ class TranscriptPrinter:
         self._prepare_for_other_output()
         self._printer.ensure_blank_line()
         if is_from_child(block.sender):
-            rows = report_lines(block.sender, block.words, self._printer.room)
+            rows = report_lines(block.sender, block.words, self._printer.free_columns)
             self._printer.print_lines(rows)
             self._dense = False
         else:
             sign = self._printer.capabilities.sign("prompt")
-            first, *others = message_rows(block, self._printer.room, _MESSAGE_HINT)
+            first, *others = message_rows(block, self._printer.free_columns, _MESSAGE_HINT)
             self._printer.print_line((("person", f"{sign} "), *first))
             self._printer.print_lines(others)
         self._last = ""
@@ -307,7 +311,7 @@ class TranscriptPrinter:
         if not self._dense:  # short calls in a row stand close together
             self._printer.ensure_blank_line()
         text = full_label(call, self._tool(call.name))
-        head, *below = call_rows(text, self._printer.room - 1, _RESULT_FOLD.hint)
+        head, *below = call_rows(text, self._printer.free_columns - 1, _RESULT_FOLD.hint)
         self._printer.print_line(
             (("accent", f"{self._printer.capabilities.sign('call')} "), *head)
         )
@@ -326,7 +330,7 @@ class TranscriptPrinter:
             self._made[block.within] = self._made.get(block.within, 0) + 1
         if many:
             return
-        rows = result_rows(block, self._printer.room - 4, directory, _RESULT_FOLD)
+        rows = result_rows(block, self._printer.free_columns - 4, directory, _RESULT_FOLD)
         if (more := self._made.pop(id_, 0) - _MAX_MADE_CALLS) > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
         # The result of a question is printed below it, that of a subagent on a line of its

@@ -156,7 +156,7 @@ class DraftEditor:
             self._app._redraw()  # pyright: ignore[reportPrivateUsage]  # `invalidate` is late
 
     def show_status(self, rows: tuple[Line, ...]) -> None:
-        room = self._printer.room
+        room = self._printer.free_columns
         drawn = (piece for row in rows if row for piece in (*truncate(row, room), _ROW_END))
         status: Line = tuple(drawn)
         if status != self.status:

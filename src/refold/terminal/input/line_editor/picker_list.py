@@ -139,10 +139,10 @@ class _List:
     def _rows(self) -> StyleAndTextTuples:
         height = (self._printer.capabilities.height() or 24) - _OTHER_ROWS
         rows: StyleAndTextTuples = []
-        for row in picker_rows(self._picking, self._printer.room - 1, height):
+        for row in picker_rows(self._picking, self._printer.free_columns - 1, height):
             rows += [(f"class:{style}", text) for style, text in row]
             rows.append(("", "\n"))
-        return [*rows, ("class:dim", cut(PICKER_KEYS, self._printer.room - 1))]
+        return [*rows, ("class:dim", cut(PICKER_KEYS, self._printer.free_columns - 1))]
 
     def _set_query(self, buffer: Buffer) -> None:
         text = buffer.text.strip()

@@ -138,7 +138,7 @@ class PromptToolkitReader:
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(
-            menu, prompt, self._pasted, time.monotonic, lambda: self._printer.room
+            menu, prompt, self._pasted, time.monotonic, lambda: self._printer.free_columns
         )
         answer: _Answer = Key.CTRL_C
         with open_.open_in(self._short_prompt) as options:
@@ -323,7 +323,7 @@ class PromptToolkitReader:
 
         def message() -> FormattedText:
             # prompt_toolkit cuts what is too wide in all rows but the last.
-            first, *rest = wrap_rows(prompt(), self._printer.room)
+            first, *rest = wrap_rows(prompt(), self._printer.free_columns)
             shown = (*first, *(piece for row in rest for piece in (("plain", "\n"), *row)))
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
