@@ -15,7 +15,7 @@ from tests.journal.sqlite_store import SQLiteStore
 class TestMemoryStore(StoreContract):
     @pytest.fixture
     def open_store(self) -> Callable[[], Store]:
-        return MemoryStore().another
+        return MemoryStore().another_writer
 
 
 class TestFileStore(StoreContract):

@@ -216,8 +216,8 @@ def test_only_the_status_429_is_a_rate_limit() -> None:
 
 
 def test_retry_wait_has_a_minimum_and_a_maximum() -> None:
-    assert Backoff().wait(0, wanted_seconds=0, dice=0.0) == 0.1
-    assert Backoff().wait(9, wanted_seconds=0, dice=1.0) == 60.0
+    assert Backoff().wait_seconds(0, wanted_seconds=0, dice=0.0) == 0.1
+    assert Backoff().wait_seconds(9, wanted_seconds=0, dice=1.0) == 60.0
 
 
 def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:

@@ -53,7 +53,7 @@ def test_gpus_are_read_from_vulkaninfo_without_software_renderers() -> None:
 def test_fit_follows_memory_and_the_gpu_that_is_used(
     machine: Machine, need: int, fit: str
 ) -> None:
-    assert machine.fit(need) == fit
+    assert machine.describe_fit(need) == fit
 
 
 def test_machine_names_a_gpu_that_llama_cpp_does_not_use() -> None:
