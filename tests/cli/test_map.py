@@ -138,3 +138,95 @@ def test_a_build_that_is_killed_goes_on_where_it_was(
     assert coverage["ranked"]
     main(["map", "show", "f2999_59", "--json"])
     assert json.loads(capfd.readouterr().out)["definitions"][0]["path"] == "m2999.py"
+
+
+def write_script(path: Path, *answers: object) -> str:
+    path.write_text("".join(json.dumps({"text": json.dumps(a)}) + "\n" for a in answers))
+    return str(path)
+
+
+READ = {"statements": [
+    {"text": "A `Pot` pours.", "lines": "1", "quote": "def pour(self)"},
+    {"text": "It boils.", "lines": "1", "quote": "def boil(self)"},
+]}  # fmt: skip
+
+
+def test_map_init_reads_once_and_ask_prints_claims_with_their_lines(
+    capfd: CAPFD, repository: Path, tmp_path: Path
+) -> None:
+    answer = {
+        "claims": [{"claim": "A `Pot` pours.", "from": [1]}, {"claim": "x", "from": [9]}]
+    }
+    read, asked = write_script(tmp_path / "r", READ), write_script(tmp_path / "a", answer)
+
+    first = main(["map", "init", "--yes", "--script", read, "--json"])
+    built = json.loads(capfd.readouterr().out)
+    main(["map", "init", "--script", read])
+    again = capfd.readouterr().out
+    code = main(["map", "ask", "What pours?", "--script", asked])
+    captured = capfd.readouterr()
+
+    assert (first, built["asked"], built["fresh"], built["files_to_read"]) == (0, 1, 1, 0)
+    assert built["estimate"]["pieces"] == 1
+    assert again.splitlines()[0] == "nothing has changed"
+    assert "1 dropped: with a quote that is not there" in again
+    assert (code, captured.out) == (0, "A `Pot` pours.\n  tea.py:2  def pour(self)\n")
+    assert "1 dropped: that follow from no fact" in captured.err
+
+
+def test_map_export_and_status_mark_stale_statements_and_refresh_reads_them(
+    capfd: CAPFD, repository: Path, tmp_path: Path
+) -> None:
+    read = write_script(tmp_path / "r", READ)
+    main(["map", "init", "--yes", "--script", read])
+    (repository / "tea.py").write_text("class Pot:\n    def pour(self): return 1\n")
+    capfd.readouterr()
+
+    main(["map", "status", "--json"])
+    status = json.loads(capfd.readouterr().out)["statements"]
+    main(["map", "export"])
+    exported = capfd.readouterr().out
+    code = main(["map", "ask", "Is it warm?", "--script", read])
+    refused = capfd.readouterr().err
+    main(["map", "refresh", "--yes", "--script", read])
+    after = capfd.readouterr().out
+
+    assert (status["fresh"], status["stale"], status["files_to_read"]) == (0, 1, 1)
+    assert "- **stale:** A `Pot` pours.\n  - tea.py:2  def pour(self)\n" in exported
+    assert code == 1
+    assert "nothing that is known is fresh: refold map refresh --yes" in refused
+    assert after.startswith("1 statement about 1 of 1 file\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["init"], "There is no terminal to answer at: repeat the command with --yes"),
+        (["init", "..", "--yes"], "'..' is not in the repository"),
+        (["init", "none", "--yes"], "'none' has no source files that can be read"),
+        (["init", "--max-cost", "1"], "limit the tokens with --max-tokens"),
+        (["ask", " "], 'write refold map ask "QUESTION"'),
+        (["ask", "Why?"], "refold map init does that"),
+        (["refresh", "--yes"], "refold map init does that"),
+    ],
+)
+def test_map_says_what_is_missing_before_it_spends_anything(
+    arguments: list[str], problem: str, capfd: CAPFD, tmp_path: Path
+) -> None:
+    code = main(["map", *arguments, "--script", write_script(tmp_path / "s", READ)])
+
+    assert code == 1
+    assert problem in capfd.readouterr().err
+
+
+def test_map_ask_without_a_claim_that_holds_ends_with_5(
+    capfd: CAPFD, tmp_path: Path
+) -> None:
+    read = write_script(tmp_path / "r", READ)
+    main(["map", "init", "--yes", "--script", read])
+    asked = write_script(tmp_path / "a", {"claims": [{"claim": "x", "from": [7]}]})
+
+    code = main(["map", "ask", "Why?", "--script", asked])
+
+    assert code == 5
+    assert "no claim that the files bear out" in capfd.readouterr().err

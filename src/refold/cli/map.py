@@ -1,6 +1,6 @@
 """`refold map show|status|refresh`: what a repository consists of, and what uses what.
 
-`app.repository_maps` says where a map is kept. `finish` is not for users: it builds a map in the background.
+`cli.map_statements` has `init`, `ask` and `export`, for which a model reads it. `app.repository_maps` says where a map is kept. `finish` is not for users: it builds a map in the background.
 """
 
 import os
@@ -14,6 +14,7 @@ import msgspec
 
 from refold.app.repository_maps import map_root, maps_directory, start_builder, start_helper
 from refold.app.workspace import Workspace, WorkspaceDirectories, checkpoints
+from refold.cli import map_statements
 from refold.cli import parser as values
 from refold.code.repomap.build import (
     build,
@@ -67,6 +68,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "status", help="show how much of the repository is known"
     )
     refresh = subparsers.add_parser("refresh", help="read all files that have changed, now")
+    map_statements.add_budget_arguments(refresh)
+    map_statements.add_arguments(subparsers)
     for one in (show, status, refresh):
         one.add_argument("--json", action="store_true", help="print one JSON document")
     finish = subparsers.add_parser("finish")
@@ -85,7 +88,9 @@ def run(args: Namespace) -> int:
                 case "status":
                     _show_status(root, places, repository, as_json=args.json)
                 case "refresh":
-                    _refresh(root, places, repository, as_json=args.json)
+                    return _refresh(args, root, places, repository)
+                case "init" | "ask" | "export":
+                    return map_statements.run(args, root, places, repository)
                 case _:
                     _show(args, root, repository)
     except MapUnwritable as error:
@@ -115,7 +120,8 @@ def _finish(part: str, root: str, paths: Paths, repository: RepositoryMap) -> No
             build_in_background(repository, lambda: start_helper(root, os.environ))
 
 
-def _refresh(root: str, paths: Paths, repository: RepositoryMap, *, as_json: bool) -> None:
+def _refresh(args: Namespace, root: str, paths: Paths, repository: RepositoryMap) -> int:
+    """Read what has changed; have a model read it too, if the command line says what that may cost."""
     with building(maps_directory(paths), root) as may_build:
         if not may_build:
             raise BadInput(
@@ -124,9 +130,15 @@ def _refresh(root: str, paths: Paths, repository: RepositoryMap, *, as_json: boo
         coverage = build(
             repository,
             lambda: start_helper(root, os.environ),
-            None if as_json else _print_progress,
+            None if args.json else _print_progress,
         )
-    _print_coverage(root, paths, coverage, is_built=False, as_json=as_json)
+    if map_statements.has_budget(args):
+        with map_statements.open_statements(root, paths, repository) as statements:
+            if not statements.scope:
+                raise BadInput(map_statements.NOTHING_READ)
+            return map_statements.build_statements(args, root, paths, statements)
+    _print_coverage(root, paths, repository, coverage, is_built=False, as_json=args.json)
+    return 0
 
 
 def _show_status(
@@ -134,7 +146,7 @@ def _show_status(
 ) -> None:
     is_built = is_building(maps_directory(paths), root)
     coverage = repository.refresh(0.0)
-    _print_coverage(root, paths, coverage, is_built=is_built, as_json=as_json)
+    _print_coverage(root, paths, repository, coverage, is_built=is_built, as_json=as_json)
 
 
 def _print_progress(coverage: Coverage) -> None:
@@ -142,7 +154,13 @@ def _print_progress(coverage: Coverage) -> None:
 
 
 def _print_coverage(
-    root: str, paths: Paths, coverage: Coverage, *, is_built: bool, as_json: bool
+    root: str,
+    paths: Paths,
+    repository: RepositoryMap,
+    coverage: Coverage,
+    *,
+    is_built: bool,
+    as_json: bool,
 ) -> None:
     path = map_path(maps_directory(paths), root)
     size = sum(
@@ -155,6 +173,9 @@ def _print_coverage(
             "root": root, "map": str(path), "bytes": size, "building": is_built,
             **_coverage_document(coverage),
         }  # fmt: skip
+        if map_statements.has_statements(root, paths):
+            with map_statements.open_statements(root, paths, repository) as statements:
+                document["statements"] = map_statements.status_document(statements)
         print_document(document)
         return
     share = 100 * coverage.known // max(coverage.listed, 1)
@@ -176,6 +197,9 @@ def _print_coverage(
     for note in coverage_notes(coverage) if not is_built else ():
         if "background" not in note:
             write(f"  {note}\n")
+    if map_statements.has_statements(root, paths):
+        with map_statements.open_statements(root, paths, repository) as statements:
+            map_statements.print_statement_status(statements)
 
 
 def _coverage_document(coverage: Coverage) -> dict[str, object]:

@@ -21,11 +21,10 @@ from msgspec import Struct
 from refold.code.repomap.facts import Definition, FileFacts, name_hash
 from refold.journal.store.sqlite_file import (
     PRIVATE_FILE,
+    ForeignTables,
     Sql,
-    delete_file,
     explain,
-    open_database,
-    prepare_schema,
+    open_cache,
 )
 from refold.place.private_files import make_directories
 
@@ -271,52 +270,30 @@ class MapFile:
     def _open(self) -> Sql:
         import apsw
 
-        broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
-        for may_retry in (True, False):
-            try:
-                make_directories(self.path.parent)
-                return self._open_checked(self.path)
-            except (apsw.Error, OSError, _ForeignTables) as error:
-                inode = _inode(self.path)
-                if may_retry and isinstance(error, (*broken, _ForeignTables)):
-                    delete_file(self.path, inode)
-                    continue
-                self._on_problem(
-                    f"the map {self.path} cannot be used ({explain(error)}): it is made again "
-                    "for this answer"
-                )
-                break
+        try:
+            make_directories(self.path.parent)
+            return _open_tables(self.path)
+        except (apsw.Error, OSError, ForeignTables) as error:
+            self._on_problem(
+                f"the map {self.path} cannot be used ({explain(error)}): it is made again "
+                "for this answer"
+            )
         self.is_private = True
-        return self._open_checked(PRIVATE_FILE)
+        return _open_tables(PRIVATE_FILE)
 
     def use_private(self) -> None:
         """Continue in a file that only this process sees, and that is empty."""
         self._sql.close()
         self.is_private = True
-        self._sql = self._open_checked(PRIVATE_FILE)
-
-    def _open_checked(self, path: Path) -> Sql:
-        sql = open_database(path)
-        try:
-            sql.execute("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")
-            prepare_schema(sql, SCHEMA_VERSION, _SCHEMA_SQL)
-            # A trigger or a view in a file from elsewhere could do what it wants.
-            rows = sql.execute("SELECT type, name FROM sqlite_schema")
-            names = {(kind, name) for kind, name in rows if not name.startswith("sqlite_")}
-            if names != {("table", name) for name in _TABLE_NAMES}:
-                raise _ForeignTables("it has other tables than those of a map")
-        except BaseException:
-            sql.close()
-            raise
-        return sql
+        self._sql = _open_tables(PRIVATE_FILE)
 
 
 class MapUnwritable(Exception):
     """The file of the map cannot be written; the message is a clause that says why."""
 
 
-class _ForeignTables(Exception):
-    pass
+def _open_tables(path: Path) -> Sql:
+    return open_cache(path, SCHEMA_VERSION, _SCHEMA_SQL, _TABLE_NAMES)
 
 
 def map_path(directory: Path, root: str) -> Path:
@@ -335,10 +312,3 @@ def _decode(decoder: msgspec.msgpack.Decoder[tuple[T, ...]], data: object) -> tu
         return decoder.decode(data if isinstance(data, bytes) else b"")
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ()
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0

@@ -192,6 +192,23 @@ class RepositoryMap:
         ends = [path for path in self._known if path.endswith(f"/{wanted}")]
         return min(ends, key=lambda path: (path.count("/"), path), default="")
 
+    def source_files(self) -> Sequence[str]:
+        """The files that are known and can be read, the best by rank first."""
+        ranks = dict(self._map.ranking())
+        paths = [path for path, file in self._known.items() if not file.problem]
+        return sorted(
+            paths, key=lambda path: (-ranks.get(self._known[path].key, 0.0), path)
+        )
+
+    def text(self, path: str) -> str | None:
+        """The file as it is now; None if it is gone, or may not be read."""
+        source = self._read(path) if path in self._known else None
+        return (
+            source.content.decode(errors="replace").replace("\r\n", "\n")
+            if source
+            else None
+        )
+
     def line_reader(self, path: str) -> Callable[[int], str]:
         """The lines of a file as it is now, by their numbers."""
         source = self._read(path)

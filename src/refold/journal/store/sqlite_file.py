@@ -6,7 +6,7 @@ those of the caller: `catalogue.database` has those of the sessions.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from errno import EEXIST
 from pathlib import Path
@@ -72,6 +72,60 @@ def prepare_schema(connection: Sql, version: int, statements: str) -> None:
         if _version(connection) != version:  # else another process did it
             connection.execute(statements)
         connection.execute("COMMIT")
+
+
+class ForeignTables(Exception):
+    """The file has other tables than those of the caller."""
+
+
+def open_cache(path: Path, version: int, statements: str, tables: Collection[str]) -> Sql:
+    """Open a file with these tables, as `statements` create them. A broken one is thrown away once.
+
+    A trigger or a view in a file from elsewhere could do what it wants: such a file counts as
+    broken. Raises `apsw.Error`, `OSError` or `ForeignTables`.
+    """
+    import apsw
+
+    broken = (
+        apsw.CorruptError,
+        apsw.NotADBError,
+        apsw.FormatError,
+        apsw.SQLError,
+        ForeignTables,
+    )
+    for may_retry in (path != PRIVATE_FILE, False):
+        inode = _inode(path)
+        try:
+            return _open_checked(path, version, statements, tables)
+        except broken:
+            if not may_retry:
+                raise
+            delete_file(path, inode)
+    raise AssertionError
+
+
+def _open_checked(
+    path: Path, version: int, statements: str, tables: Collection[str]
+) -> Sql:
+    sql = open_database(path)
+    try:
+        sql.execute("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")
+        prepare_schema(sql, version, statements)
+        rows = sql.execute("SELECT type, name FROM sqlite_schema")
+        names = {(kind, name) for kind, name in rows if not name.startswith("sqlite_")}
+        if names != {("table", name) for name in tables}:
+            raise ForeignTables("it has other tables")
+    except BaseException:
+        sql.close()
+        raise
+    return sql
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def wait_for_writers(connection: Sql, seconds: float) -> None:

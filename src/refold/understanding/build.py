@@ -1,0 +1,216 @@
+"""Reads what is not understood yet, piece by piece, then directory by directory, and keeps each result at once.
+
+A killed build loses nothing that was paid for: see `leaf_session`. It stops when the budget is used up.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.engine.call_cost import CHARS_PER_TOKEN
+from refold.rlm.leaves import LeafFailed
+from refold.understanding.leaf_questions import reading_question
+from refold.understanding.leaf_session import LeafSession
+from refold.understanding.statement_file import (
+    ModuleNotes,
+    ModuleStatement,
+    PieceNotes,
+    StatementFile,
+)
+from refold.understanding.statements import (
+    MAX_STATEMENTS,
+    NAME_MISSING,
+    NOT_STATED,
+    FilePiece,
+    check_answer,
+    items_of,
+    numbers_in,
+    one_sentence,
+    unknown_names,
+)
+from refold.understanding.survey import Module, Survey
+from refold.values.usage import Usage
+
+_BATCH_QUESTIONS = 32
+_ANSWER_TOKENS = 450  # about what an answer takes
+_MODULE_TOKENS = 2_000  # about what the statements of a directory take
+_MAX_SOURCES = 3  # of a statement about a directory
+NUMBER_MISSING = "that follow from nothing that is there"
+
+
+class Plan(Struct, frozen=True):
+    """What a build would ask: its size in tokens is an estimate, of directories a rough one."""
+
+    pieces: Sequence[FilePiece]
+    files: int
+    modules: int
+
+    @property
+    def usage(self) -> Usage:
+        size = sum(reading_question(piece).size for piece in self.pieces)
+        fresh = size // CHARS_PER_TOKEN + self.modules * _MODULE_TOKENS
+        return Usage(fresh=fresh, output=self.calls * _ANSWER_TOKENS)
+
+    @property
+    def calls(self) -> int:
+        return len(self.pieces) + self.modules
+
+
+class BuildProgress(Struct, frozen=True):
+    """`done` of `calls` questions have an answer, or failed for good."""
+
+    done: int
+    calls: int
+    failed: int = 0
+
+
+TakeSurvey: TypeAlias = Callable[[], Survey]
+OnProgress: TypeAlias = Callable[[BuildProgress], None]
+
+
+def plan(survey: Survey) -> Plan:
+    """What a build asks. Directories above a file that changes are asked about again."""
+    pieces = survey.pending
+    return Plan(
+        pieces, len({piece.path for piece in pieces}), _count_modules(survey, pieces)
+    )
+
+
+def _count_modules(survey: Survey, pieces: Iterable[FilePiece]) -> int:
+    """The directories with several parts whose statements are missing, or about content that has changed."""
+    children = dict[str, set[str]]()
+    for path in survey.files:
+        while path:
+            parent = path.rpartition("/")[0]
+            children.setdefault(parent, set()).add(path)
+            path = parent
+    touched = {parent for piece in pieces for parent in _parents(piece.path)}
+    missing = {module.path for module in survey.modules if not module.is_fresh}
+    return sum(len(children.get(path, ())) > 1 for path in touched | missing)
+
+
+def _parents(path: str) -> Iterable[str]:
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+async def build(
+    take_survey: TakeSurvey,
+    statements: StatementFile,
+    session: LeafSession,
+    on_progress: OnProgress,
+) -> BuildProgress:
+    """Ask what is pending. `take_survey` reads what is known now, of files as they are now."""
+    survey = take_survey()
+    work = plan(survey)
+    progress = BuildProgress(0, work.calls)
+    for start in range(0, len(work.pieces), _BATCH_QUESTIONS):
+        pieces = work.pieces[start : start + _BATCH_QUESTIONS]
+        answers = await session.ask_all([reading_question(piece) for piece in pieces])
+        notes = [
+            _piece_notes(piece, answer)
+            for piece, answer in zip(pieces, answers, strict=True)
+            if not _is_unpaid(answer, session)
+        ]
+        statements.put_pieces(notes)
+        progress = _advance(progress, notes)
+        on_progress(progress)
+        if session.is_over_budget:
+            return progress
+    forget_superseded(take_survey(), statements)
+    asked = set[tuple[str, str]]()
+    while ready := _ready_modules(take_survey(), asked):
+        modules = ready[:_BATCH_QUESTIONS]
+        asked |= {(module.path, module.content) for module in modules}
+        answers = await session.ask_all([module.question for module in modules])
+        of_modules = [
+            _module_notes(module, answer)
+            for module, answer in zip(modules, answers, strict=True)
+            if not _is_unpaid(answer, session)
+        ]
+        statements.put_modules(of_modules)
+        progress = _advance(progress, of_modules)
+        on_progress(progress)
+        if session.is_over_budget:
+            break
+    return progress
+
+
+def forget_superseded(survey: Survey, statements: StatementFile) -> None:
+    """Remove stale statements about files and directories whose present content is read."""
+    waiting = {piece.path for piece in survey.pending}
+    statements.forget_pieces(n for n in survey.superseded if n.path not in waiting)
+    if not waiting:
+        statements.forget_modules(survey.gone_modules())
+
+
+def _ready_modules(survey: Survey, asked: set[tuple[str, str]]) -> Sequence[Module]:
+    return [
+        module
+        for module in survey.modules
+        if module.is_complete
+        and (not module.is_fresh or (module.notes is not None and module.notes.failed))
+        and (module.path, module.content) not in asked
+    ]
+
+
+def _is_unpaid(answer: str | LeafFailed, session: LeafSession) -> bool:
+    return isinstance(answer, LeafFailed) and session.is_over_budget
+
+
+def _advance(
+    progress: BuildProgress, notes: Sequence[PieceNotes | ModuleNotes]
+) -> BuildProgress:
+    failed = progress.failed + sum(bool(item.failed) for item in notes)
+    done = progress.done + len(notes)
+    return BuildProgress(done, max(progress.calls, done), failed)
+
+
+def _piece_notes(piece: FilePiece, answer: str | LeafFailed) -> PieceNotes:
+    question = reading_question(piece).key()
+    notes = PieceNotes(piece.path, piece.content, question, piece.line)
+    if isinstance(answer, LeafFailed):
+        return replace(notes, failed=str(answer))
+    try:
+        checked = check_answer(answer, piece)
+    except ValueError as error:
+        return replace(notes, failed=str(error))
+    return replace(notes, statements=checked.statements, dropped=checked.dropped)
+
+
+def _module_notes(module: Module, answer: str | LeafFailed) -> ModuleNotes:
+    notes = ModuleNotes(module.path, module.content, module.question.key())
+    if isinstance(answer, LeafFailed):
+        return replace(notes, failed=str(answer))
+    try:
+        items = list(items_of(answer, "statements"))
+    except ValueError as error:
+        return replace(notes, failed=str(error))
+    statements, dropped = list[ModuleStatement](), Counter[str]()
+    for item in items[:MAX_STATEMENTS]:
+        result = _check_module_statement(item, module)
+        if isinstance(result, str):
+            dropped[result] += 1
+        else:
+            statements.append(result)
+    return replace(notes, statements=tuple(statements), dropped=dropped)
+
+
+def _check_module_statement(
+    item: Mapping[str, object], module: Module
+) -> ModuleStatement | str:
+    """The statement with its sources, or the reason to drop it."""
+    text = one_sentence(item.get("text"))
+    if not text:
+        return NOT_STATED
+    numbers = numbers_in(item, len(module.lines))
+    if not numbers:
+        return NUMBER_MISSING
+    if unknown_names(text, module.words):
+        return NAME_MISSING
+    sources = (source for number in numbers for source in module.sources[number - 1])
+    return ModuleStatement(text, tuple(dict.fromkeys(sources))[:_MAX_SOURCES])

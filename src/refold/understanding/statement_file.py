@@ -1,0 +1,138 @@
+"""The file with the statements about a repository: SQLite, outside the repository.
+
+It is made from answers that are paid for, which `rlm.memo` keeps: a lost file is made again without a model call.
+What a killed process had not committed is lost. Paths in it are never opened.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.journal.store.sqlite_file import ForeignTables, explain, open_cache
+from refold.place.private_files import make_directories
+from refold.understanding.statements import Statement
+
+_SCHEMA_VERSION = 1
+_SCHEMA_SQL = f"""
+DROP TABLE IF EXISTS pieces; DROP TABLE IF EXISTS modules; DROP TABLE IF EXISTS about;
+CREATE TABLE pieces (path TEXT NOT NULL, content TEXT NOT NULL, notes BLOB NOT NULL,
+ PRIMARY KEY (path, content));
+CREATE TABLE modules (path TEXT PRIMARY KEY, notes BLOB NOT NULL);
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+PRAGMA user_version = {_SCHEMA_VERSION};
+"""
+_TABLE_NAMES = ("pieces", "modules", "about")
+T = TypeVar("T")
+
+
+class PieceNotes(Struct, frozen=True):
+    """The statements about a piece of a file, which began at `line` when it was read."""
+
+    path: str
+    content: str
+    question: str  # its key
+    line: int
+    statements: tuple[Statement, ...] = ()
+    dropped: Mapping[str, int] = {}
+    failed: str = ""  # why no answer came
+
+
+class StatementSource(Struct, frozen=True):
+    """The statement about a piece that another one follows from, by its quote."""
+
+    path: str
+    content: str
+    quote: str
+
+
+class ModuleStatement(Struct, frozen=True):
+    text: str
+    sources: tuple[StatementSource, ...]
+
+
+class ModuleNotes(Struct, frozen=True):
+    """The statements about a directory. `content` is the hash of those that they follow from."""
+
+    path: str
+    content: str
+    question: str
+    statements: tuple[ModuleStatement, ...] = ()
+    dropped: Mapping[str, int] = {}
+    failed: str = ""
+
+
+class StatementFile:
+    """One connection, for one thread at a time. Raises `BadInput` if the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        import apsw
+
+        self.path, self._broken = path, (apsw.Error, OSError, ForeignTables)
+        try:
+            make_directories(path.parent)
+            self._sql = open_cache(path, _SCHEMA_VERSION, _SCHEMA_SQL, _TABLE_NAMES)
+        except self._broken as error:
+            raise self._unusable(error) from error
+
+    def close(self) -> None:
+        self._sql.close()
+
+    def pieces(self) -> Sequence[PieceNotes]:
+        return self._read("SELECT notes FROM pieces ORDER BY path, rowid", PieceNotes)
+
+    def modules(self) -> Sequence[ModuleNotes]:
+        return self._read("SELECT notes FROM modules ORDER BY path", ModuleNotes)
+
+    def put_pieces(self, notes: Iterable[PieceNotes]) -> None:
+        encode = msgspec.msgpack.encode
+        rows = [(item.path, item.content, encode(item)) for item in notes]
+        self._write("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?)", rows)
+
+    def put_modules(self, notes: Iterable[ModuleNotes]) -> None:
+        rows = [(item.path, msgspec.msgpack.encode(item)) for item in notes]
+        self._write("INSERT OR REPLACE INTO modules VALUES (?, ?)", rows)
+
+    def forget_pieces(self, notes: Iterable[PieceNotes]) -> None:
+        rows = [(item.path, item.content) for item in notes]
+        self._write("DELETE FROM pieces WHERE path = ? AND content = ?", rows)
+
+    def forget_modules(self, paths: Iterable[str]) -> None:
+        self._write("DELETE FROM modules WHERE path = ?", [(path,) for path in paths])
+
+    def about(self, name: str) -> str:
+        rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
+        return next((str(value) for (value,) in rows), "")
+
+    def put_about(self, name: str, value: str) -> None:
+        self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", [(name, value)])
+
+    def _read(self, statement: str, kind: type[T]) -> Sequence[T]:
+        decoder, notes = msgspec.msgpack.Decoder(kind), list[T]()
+        for (data,) in self._sql.execute(statement):
+            try:
+                notes.append(decoder.decode(data))
+            except (
+                msgspec.MsgspecError,
+                TypeError,
+            ):  # of another program: as if never read
+                continue
+        return notes
+
+    def _write(self, statement: str, rows: Sequence[tuple[str | bytes, ...]]) -> None:
+        if not rows:
+            return
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+            self._sql.executemany(statement, rows)
+            self._sql.execute("COMMIT")
+        except self._broken as error:
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> BadInput:
+        return BadInput(f"the statements in {self.path} cannot be used: {explain(error)}")

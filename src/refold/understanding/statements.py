@@ -1,0 +1,204 @@
+"""Pieces of files, and the statements about them that have a place in the piece. Pure.
+
+A statement is accepted if its quote is in the piece, word for word, and if the piece contains every name that the
+statement puts in backticks. Its meaning is not checked. Lines count from the beginning of the piece, so that
+an edit above it changes nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+from zlib import crc32
+
+from msgspec import Struct
+
+from refold.claims.passages import (
+    MIN_QUOTE_WEIGHT,
+    LineRange,
+    Passage,
+    normalize_quote,
+    passage,
+    weight,
+)
+from refold.engine.nested_call import key_of
+from refold.values.json_check import value_in
+
+MAX_PIECE_CHARS = 12_000
+_MIN_PIECE_CHARS = 6_000
+_JOINT_MODULUS = 4  # of the lines at which a piece may end, one in four is chosen
+MAX_STATEMENTS = 6  # of one piece
+MAX_STATEMENT_CHARS = 300
+_MAX_QUOTE_CHARS = 1_000
+_LINE_PATTERN = re.compile(r"[^\n]*\n|[^\n]+")
+_NAME_PATTERN = re.compile(r"`([^`\n]{1,100})`")
+_WORD_PATTERN = re.compile(r"[^\W\d]\w*")
+_LINES_PATTERN = re.compile(r"(\d{1,7})(?:\s*[-–]\s*(\d{1,7}))?")
+
+NO_QUOTE = "without a quote, or with a short one"
+LONG_QUOTE = "with too long a quote"
+QUOTE_MISSING = "with a quote that is not there"
+NAME_MISSING = "with a name that is not there"
+NOT_STATED = "without a statement"
+TOO_MANY = "too many"
+
+
+class FilePiece(Struct, frozen=True):
+    """Lines of a file. `line` is the number of the first one in the file."""
+
+    path: str
+    line: int
+    text: str
+
+    @property
+    def content(self) -> str:
+        """The hash of what it says and where; not of its lines' numbers."""
+        return key_of("piece", self.path, self.text)
+
+
+class Statement(Struct, frozen=True):
+    """`quote` is on the lines `first` to `last` of the piece."""
+
+    text: str
+    first: int
+    last: int
+    quote: str
+
+
+class CheckedAnswer(Struct, frozen=True):
+    """The statements with evidence, and how many were dropped for which reason."""
+
+    statements: tuple[Statement, ...] = ()
+    dropped: Mapping[str, int] = {}
+
+
+def cut(path: str, text: str) -> Sequence[FilePiece]:
+    """The pieces of a file. An edit changes the piece around it, and seldom the ones after it."""
+    pieces, start, size, joint = list[FilePiece](), 0, 0, 0
+    lines = _LINE_PATTERN.findall(text)
+
+    def end_piece(end: int) -> None:
+        nonlocal start, joint
+        pieces.append(FilePiece(path, start + 1, "".join(lines[start:end])))
+        start, joint = end, 0
+
+    for number, line in enumerate(lines):
+        if _is_joint(lines, number) and number > start:
+            joint = number
+            chosen = crc32(line.encode(errors="replace")) % _JOINT_MODULUS == 0
+            if size >= _MIN_PIECE_CHARS and chosen:
+                end_piece(number)
+                size = 0
+        if size + len(line) > MAX_PIECE_CHARS and number > start:
+            end_piece(joint or number)
+            size = sum(map(len, lines[start:number]))
+        size += len(line)
+    if start < len(lines):
+        end_piece(len(lines))
+    return [piece for piece in pieces if piece.text.strip()]
+
+
+def _is_joint(lines: Sequence[str], number: int) -> bool:
+    """Whether a line begins something: it is not indented, and the line before is blank."""
+    line = lines[number]
+    return number > 0 and not lines[number - 1].strip() and line[:1].strip() != ""
+
+
+def number_lines(text: str) -> str:
+    return "\n".join(
+        f"{n}\t{line}" for n, line in enumerate(text.rstrip("\n").split("\n"), 1)
+    )
+
+
+def check_answer(answer: str, piece: FilePiece) -> CheckedAnswer:
+    """The statements of an answer that the piece bears out. Raises `ValueError` if it is not JSON."""
+    statements, dropped = list[Statement](), Counter[str]()
+    text, words = passage(piece.text), words_of(piece.path, piece.text)
+    for item in items_of(answer, "statements"):
+        result = _check(item, text, words)
+        if isinstance(result, str):
+            dropped[result] += 1
+        elif len(statements) == MAX_STATEMENTS:
+            dropped[TOO_MANY] += 1
+        elif result not in statements:
+            statements.append(result)
+    return CheckedAnswer(tuple(statements), dropped)
+
+
+def items_of(answer: str, name: str) -> Iterator[Mapping[str, object]]:
+    """The objects in the list `name` of an answer. Raises `ValueError`."""
+    value = value_in(answer)
+    items = cast("dict[str, object]", value).get(name) if isinstance(value, dict) else value
+    if not isinstance(items, list):
+        raise ValueError(f"it has no list {name!r}")
+    for item in cast("list[object]", items):
+        if isinstance(item, dict):
+            yield cast("dict[str, object]", item)
+
+
+def numbers_in(item: Mapping[str, object], count: int) -> Sequence[int]:
+    """The numbers under `from`; none if one of them is not from 1 to `count`."""
+    value = item.get("from")
+    numbers = cast("list[object]", value) if isinstance(value, list) else [value]
+    whole = [n for n in numbers if isinstance(n, int) and 1 <= n <= count]
+    return tuple(dict.fromkeys(whole)) if len(whole) == len(numbers) else ()
+
+
+def _check(
+    item: Mapping[str, object], text: Passage, words: frozenset[str]
+) -> Statement | str:
+    """The statement, or the reason to drop it."""
+    stated = one_sentence(item.get("text"))
+    quote = item.get("quote")
+    if not stated:
+        return NOT_STATED
+    if not isinstance(quote, str) or weight(quote) < MIN_QUOTE_WEIGHT:
+        return NO_QUOTE
+    if len(quote) > _MAX_QUOTE_CHARS:
+        return LONG_QUOTE
+    place = find_quote(text, quote, _first_line(item.get("lines")))
+    if place is None:
+        return QUOTE_MISSING
+    if unknown_names(stated, words):
+        return NAME_MISSING
+    return Statement(stated, place.first, place.last, normalize_quote(quote))
+
+
+def find_quote(text: Passage, quote: str, near: int = 0) -> LineRange | None:
+    """The lines with this quote that are nearest to line `near`."""
+    places = text.places(normalize_quote(quote), limit=50)
+    return min(places, key=lambda place: abs(place.first - near), default=None)
+
+
+def one_sentence(value: object) -> str:
+    """A statement on one line, cut at the limit; "" if it is not a text."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return (
+        text if len(text) <= MAX_STATEMENT_CHARS else f"{text[: MAX_STATEMENT_CHARS - 1]}…"
+    )
+
+
+def words_of(*texts: str) -> frozenset[str]:
+    return frozenset(word for text in texts for word in _WORD_PATTERN.findall(text))
+
+
+def unknown_names(stated: str, words: frozenset[str]) -> Sequence[str]:
+    """The words in backticks that are not among `words`."""
+    names = (
+        word
+        for name in _NAME_PATTERN.findall(stated)
+        for word in _WORD_PATTERN.findall(name)
+    )
+    return [name for name in names if name not in words]
+
+
+def sum_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total = Counter[str]()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def _first_line(value: object) -> int:
+    match = _LINES_PATTERN.search(str(value)) if isinstance(value, str | int) else None
+    return int(match[1]) if match else 0
