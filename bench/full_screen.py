@@ -173,8 +173,8 @@ def _time_keys_while_streaming(screen: Screen) -> Iterator[float]:
     screen.until(END, mark)
 
 
-def _key_times(took: Sequence[float]) -> str:
-    ordered = sorted(took)
+def _key_times(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
     return (
         f"{table.ms(median(ordered))} ({table.ms(ordered[ceil(len(ordered) * 0.99) - 1])})"
     )

@@ -80,7 +80,7 @@ def answers_number(number: str) -> Judge:
     return lambda here, said: re.search(rf"(?<!\d){number}(?!\d)", said) is not None
 
 
-def adds_up(directory: Path, said: str) -> bool:
+def adds_up(directory: Path, text: str) -> bool:
     check = "from add import add; assert (add(2, 3), add(-1, 1)) == (5, 0)"
     command = [sys.executable, "-c", check]
     return not subprocess.run(
@@ -88,10 +88,10 @@ def adds_up(directory: Path, said: str) -> bool:
     ).returncode
 
 
-def is_renamed(directory: Path, said: str) -> bool:
+def is_renamed(directory: Path, text: str) -> bool:
     return [p.name for p in directory.iterdir()] == ["report.txt"] and has_text(
         "report.txt", "figures of May"
-    )(directory, said)
+    )(directory, text)
 
 
 TASKS = (

@@ -112,10 +112,10 @@ def write_list(home: Path, conversations: int, workspace: Path) -> None:
     make_journals(_sessions(home), conversations, LISTED_STEPS, workspace)
 
 
-def write_long(home: Path, least: int, workspace: Path) -> int:
+def write_long(home: Path, min_events: int, workspace: Path) -> int:
     """Write a conversation of at least this number of events. Gives their number."""
     lines, head = list[bytes](), codec.Head()
-    for seq, event in enumerate(_day(str(workspace), least), start=1):
+    for seq, event in enumerate(_day(str(workspace), min_events), start=1):
         line, head = codec.encode(Entry(seq, event, at=1.8e9 + seq), head)
         lines.append(line + b"\n")
     file = _sessions(home).path(LONG_ID) / "events.jsonl"
@@ -130,13 +130,15 @@ def _sessions(home: Path) -> JournalDirectory:
     )
 
 
-def _day(work: str, least: int) -> Iterator[Event]:
+def _day(work: str, min_events: int) -> Iterator[Event]:
     chance, paragraphs = random.Random(7), prose()
     yield SessionStarted(work, "0.1.0", id=LONG_ID)
     yield SystemPromptSet("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
     seq = 2
-    while seq < least:
-        for event in _turn(chance, paragraphs, seq, is_last=seq + 6 * STEPS + 6 >= least):
+    while seq < min_events:
+        for event in _turn(
+            chance, paragraphs, seq, is_last=seq + 6 * STEPS + 6 >= min_events
+        ):
             yield event
             seq += 1
 

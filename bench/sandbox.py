@@ -54,13 +54,13 @@ def report(times: int, directory: Path) -> None:
 
 
 def row(
-    name: str, runs: Sequence[float], took: Mapping[str, Sequence[float]]
+    name: str, runs: Sequence[float], seconds: Mapping[str, Sequence[float]]
 ) -> tuple[str, ...]:
     least, middle = table.ms(min(runs)), table.ms(median(runs))
     beside = BESIDE.get(name, "")
     if not beside:
         return (name, least, middle, "", "", "", "")
-    bare = took[beside]
+    bare = seconds[beside]
     more = min(runs) - min(bare), median(runs) - median(bare)
     return (name, least, middle, beside, *map(table.ms, more), f"≤{TARGET:g} ms")
 

@@ -123,7 +123,7 @@ def split_evenly(text: str, pieces: int) -> list[str]:
 
 
 def render_transcript(
-    came: Sequence[str], text: str, look: TerminalCapabilities, *, ticks: bool = True
+    received: Sequence[str], text: str, look: TerminalCapabilities, *, ticks: bool = True
 ) -> str:
     out = io.StringIO()
     paper = Printer(out, look)
@@ -135,7 +135,7 @@ def render_transcript(
     )
     for seq, event in enumerate(result, start=1):
         if isinstance(event, ModelAnswered):
-            for n, piece in enumerate(came, start=1):
+            for n, piece in enumerate(received, start=1):
                 showing.show(Frame(seq - 1, n, TextCame(piece)))
                 if (
                     ticks and look.moves and not n % 100
@@ -155,14 +155,19 @@ def check_not_repeated(out: str, text: str) -> None:
             raise RuntimeError(f"printed more than once: {matching_rows}")
 
 
-def write_plain(came: Sequence[str]) -> None:
+def write_plain(received: Sequence[str]) -> None:
     out = io.StringIO()
-    for piece in came:
+    for piece in received:
         out.write(piece)
 
 
-def _row(name: str, took: float, count: int, measure: float) -> tuple[str, ...]:
-    return name, table.ms(took), f"{took / count * 1e6:.2f} µs", table.times(took, measure)
+def _row(name: str, seconds: float, count: int, measure: float) -> tuple[str, ...]:
+    return (
+        name,
+        table.ms(seconds),
+        f"{seconds / count * 1e6:.2f} µs",
+        table.times(seconds, measure),
+    )
 
 
 def _ignore(value: object) -> None:

@@ -42,37 +42,40 @@ def report(lengths: Sequence[int], peers: bool) -> None:
         )  # fmt: skip
 
 
-def median_run(done: Sequence[runs.Run]) -> float:
-    return median(gap for run in done for gap in run.gaps)
+def median_run(completed_runs: Sequence[runs.Run]) -> float:
+    return median(gap for run in completed_runs for gap in run.gaps)
 
 
-def cpu_per_step(done: Sequence[runs.Run]) -> float:
+def cpu_per_step(completed_runs: Sequence[runs.Run]) -> float:
     """Of the run that was disturbed least."""
-    return min((run.computed[-1] - run.computed[0]) / len(run.gaps) for run in done)
+    return min(
+        (run.computed[-1] - run.computed[0]) / len(run.gaps) for run in completed_runs
+    )
 
 
 def row(
-    name: str, turns: int, done: Sequence[runs.Run], floor: Sequence[runs.Run]
+    name: str, turns: int, completed_runs: Sequence[runs.Run], floor: Sequence[runs.Run]
 ) -> tuple[str, ...]:
-    tenth = max(1, len(done[0].gaps) // 10)
-    early = median(gap for run in done for gap in run.gaps[:tenth])
-    late = median(gap for run in done for gap in run.gaps[-tenth:])
+    tenth = max(1, len(completed_runs[0].gaps) // 10)
+    early = median(gap for run in completed_runs for gap in run.gaps[:tenth])
+    late = median(gap for run in completed_runs for gap in run.gaps[-tenth:])
     return (
         name,
-        table.ms(median_run(done)),
+        table.ms(median_run(completed_runs)),
         table.ratio_text(
-            [median(run.gaps) for run in done], [median(run.gaps) for run in floor]
+            [median(run.gaps) for run in completed_runs],
+            [median(run.gaps) for run in floor],
         ),
-        table.ms(cpu_per_step(done)),
-        table.times(cpu_per_step(done), cpu_per_step(floor)),
+        table.ms(cpu_per_step(completed_runs)),
+        table.times(cpu_per_step(completed_runs), cpu_per_step(floor)),
         table.at_most(TARGETS.get(name)),
         table.ms(early),
         table.ms(late),
         table.times(late, early),
         table.at_most(GROWTH if name in TARGETS else None),
-        f"{max(run.memory for run in done):.0f} MB",
+        f"{max(run.memory for run in completed_runs):.0f} MB",
         table.at_most(MEMORY if name in TARGETS and turns <= MEMORY_AT else None),
-        f"{max(run.disk for run in done) // 1024} kB",
+        f"{max(run.disk for run in completed_runs) // 1024} kB",
     )
 
 

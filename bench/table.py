@@ -14,9 +14,9 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> 
         print(f"  {first.ljust(widths[0])}  {line}")
 
 
-def compare(title: str, took: Mapping[str, Sequence[float]]) -> None:
+def compare(title: str, seconds: Mapping[str, Sequence[float]]) -> None:
     """Seconds that each took in its runs, with the first as the measure of the others."""
-    base = next(iter(took.values()))
+    base = next(iter(seconds.values()))
     show(
         title,
         ["min", "median", "min ratio", "median ratio"],
@@ -28,7 +28,7 @@ def compare(title: str, took: Mapping[str, Sequence[float]]) -> None:
                 times(min(runs), min(base)),
                 times(median(runs), median(base)),
             )
-            for name, runs in took.items()
+            for name, runs in seconds.items()
         ],
     )
 

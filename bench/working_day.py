@@ -46,8 +46,8 @@ SECRET = "S3CRET-of-the-home"
 Call = tuple[str, dict[str, object]]
 
 
-def bash(command: str, **more: object) -> Call:
-    return "bash", {"command": command, **more}
+def bash(command: str, **options: object) -> Call:
+    return "bash", {"command": command, **options}
 
 
 def read(path: str) -> Call:
@@ -323,8 +323,8 @@ def _index(home: Path) -> Generator[str]:
     _wheel(package / "tinymoney-1.0-py3-none-any.whl")
 
     class Served(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given, directory=str(root))  # type: ignore[arg-type]
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(root))  # type: ignore[arg-type]
 
         def log_message(self, format: str, *args: object) -> None:  # named there
             return

@@ -17,10 +17,10 @@ def sandbox_notice() -> str:
     return find_sandbox(os.environ, SandboxConfig(roots=("/",))).notice
 
 
-def without_sandbox_notice(said: str) -> str:
+def without_sandbox_notice(text: str) -> str:
     """What was written to stderr, without the line of the notice."""
     notice = sandbox_notice()
-    lines = said.splitlines(keepends=True)
+    lines = text.splitlines(keepends=True)
     return "".join(
         line for line in lines if not notice or line.rstrip("\n") != f"refold: {notice}"
     )

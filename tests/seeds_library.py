@@ -45,10 +45,10 @@ def example_of(*names: str) -> Callable[[Use], Use]:
     return add
 
 
-def make_agent(directory: Path, *script: Any, **more: Any) -> Agent:
+def make_agent(directory: Path, *script: Any, **fields: Any) -> Agent:
     """An agent in `directory` with a scripted model. Commands and edits need no question."""
     options: dict[str, Any] = {"provider": ScriptedProvider(*script), "mode": "bypass"}
-    return Agent(directory=directory, **options | more)
+    return Agent(directory=directory, **options | fields)
 
 
 def provider_of(made: Agent) -> ScriptedProvider:

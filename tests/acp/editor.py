@@ -207,8 +207,10 @@ class Connected:
         self.agent, self.editor, self.process, self.work = agent, editor, process, workspace
         self.begun: Any = None
 
-    async def new(self, **more: Any) -> str:
-        session = await self.agent.new_session(cwd=str(self.work), mcp_servers=[], **more)
+    async def new(self, **options: Any) -> str:
+        session = await self.agent.new_session(
+            cwd=str(self.work), mcp_servers=[], **options
+        )
         return session.session_id
 
     async def prompt(self, session: str, text: str, *more: Any) -> schema.PromptResponse:

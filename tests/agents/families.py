@@ -52,7 +52,7 @@ class AgentFamily:
     """An agent of the library, with a home and a directory of its own."""
 
     def __init__(
-        self, root: Path, scripts: Mapping[str, Sequence[Line]], **more: Any
+        self, root: Path, scripts: Mapping[str, Sequence[Line]], **options: Any
     ) -> None:
         self.home, self.directory = root / "home", root / "work"
         self.directory.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ class AgentFamily:
             "home": self.home,
             "mode": "accept-edits",
         }
-        self.agent = Agent(provider=self.cast, **{**plain, **more})
+        self.agent = Agent(provider=self.cast, **{**plain, **options})
 
     def run(self, text: str) -> Result:
         return self.agent.run(text)
@@ -126,8 +126,8 @@ class _Logged(MemoryStore):
         super().__init__(*lines)
         self._log, self._name = log, name
 
-    async def append(self, lines: Sequence[bytes], **more: Any) -> None:
-        await super().append(lines, **more)
+    async def append(self, lines: Sequence[bytes], **options: Any) -> None:
+        await super().append(lines, **options)
         entries = [e for e, _ in codec.decode(self.lines)][-len(lines) :]
         self._log += [(self._name, type(e.event).__name__) for e in entries]
 

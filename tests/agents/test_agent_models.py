@@ -35,11 +35,11 @@ class Asked(Struct):
     timed: bool = False
 
 
-def models(asked: Asked, roles: dict[str, str] = ROLES) -> Models:
+def models(request: Asked, roles: dict[str, str] = ROLES) -> Models:
     settings = convert({"models": roles}, Settings)
     keys = {"ANTHROPIC_API_KEY": "sk-ant-none", "OPENAI_API_KEY": "sk-none"}
     environ = {"HOME": "/nowhere", **keys}
-    return Models(settings, paths(environ), environ, {}, asked)
+    return Models(settings, paths(environ), environ, {}, request)
 
 
 def read_deltas(provider: Provider) -> list[Delta]:

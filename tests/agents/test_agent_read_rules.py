@@ -46,7 +46,9 @@ def write(root: Path, name: str, fields: str) -> None:
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def agent_family(root: Path, calls: Sequence[Call], below: int, **more: Any) -> AgentFamily:
+def agent_family(
+    root: Path, calls: Sequence[Call], below: int, **options: Any
+) -> AgentFamily:
     """The caller is `depth` levels below the agent `shy`, which the user talks to."""
     secret = root / "work" / "secrets" / "k.txt"
     secret.parent.mkdir(parents=True)
@@ -58,7 +60,7 @@ def agent_family(root: Path, calls: Sequence[Call], below: int, **more: Any) -> 
         for n, name in enumerate(("", "task 1", "task 2")[:below])
     }
     scripts[f"task {below}" if below else ""] = [*work, "Done."]
-    settings = {"agent": "shy", "memory": False, **more}
+    settings = {"agent": "shy", "memory": False, **options}
     return AgentFamily(root, scripts, mode="bypass", settings=settings)
 
 

@@ -44,12 +44,12 @@ def bash(command: str, **arguments: object) -> Sequence[tuple[str, str]]:
 
 
 async def move_to_background(
-    session: Session, said: str, text: str, call_id: str = ""
+    session: Session, message: str, text: str, call_id: str = ""
 ) -> None:
     """Run a turn, and move its command to the background when it has printed this text."""
     watch = session.watch()
     async with anyio.create_task_group() as group:
-        group.start_soon(session.run, said)
+        group.start_soon(session.run, message)
         result = ""
         async for frame in watch.frames():
             match frame:

@@ -451,10 +451,10 @@ def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
     assert tools & {tool.name for tool in TEAM_TOOLS} == set()
 
 
-def holding(*more: Line) -> dict[str, Sequence[Line]]:
+def holding(*lines: Line) -> dict[str, Sequence[Line]]:
     return {
         "Go": [[tool_call("task_create", subject="it")], [spawn("ann")], "I wait.", "I see.", "I see."],
-        "You are ann": [[tool_call("task_claim")], *more],
+        "You are ann": [[tool_call("task_claim")], *lines],
     }  # fmt: skip
 
 

@@ -447,7 +447,7 @@ def test_a_model_call_beyond_the_grant_requests_more_budget_or_fails() -> None:
     class Miser:
         share_left = 0.5
 
-        async def request_more(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, usage: object) -> Budget | None:
             estimates.append(need)
             return Budget(0.6) if len(estimates) == 1 else None
 
@@ -501,10 +501,10 @@ def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> No
     class Above:
         share_left = 0.5
 
-        def __init__(self, *more: Budget) -> None:
-            self.more = list(more)
+        def __init__(self, *budgets: Budget) -> None:
+            self.more = list(budgets)
 
-        async def request_more(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, usage: object) -> Budget | None:
             return self.more.pop() if self.more else None
 
     async def lent(above: Above) -> tuple[Budget | None, View]:
@@ -552,7 +552,7 @@ def test_a_child_that_is_out_of_time_is_refused_more_budget() -> None:
     class Plenty:
         share_left = 1.0
 
-        async def request_more(self, need: Estimate, used: object) -> Budget | None:
+        async def request_more(self, need: Estimate, usage: object) -> Budget | None:
             return Budget(9.0, seconds=60.0)
 
     async def main() -> Budget | None:

@@ -32,12 +32,12 @@ def command(*arguments: str) -> Sequence[str]:
 
 
 @contextmanager
-def start_refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
+def start_refold(*arguments: str, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that is killed at the end of the test, if it still runs."""
     pipes: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
-    process = subprocess.Popen(command(*arguments), **{**pipes, **more})
+    process = subprocess.Popen(command(*arguments), **{**pipes, **options})
     try:
         yield process
     finally:

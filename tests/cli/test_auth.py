@@ -51,8 +51,8 @@ def settings(home: Path, text: str) -> None:
     (home / "refold" / "config.toml").write_text(text)
 
 
-def rows(told: str) -> dict[str, dict[str, Any]]:
-    return {row["provider"]: row for row in map(json.loads, told.splitlines())}
+def rows(text: str) -> dict[str, dict[str, Any]]:
+    return {row["provider"]: row for row in map(json.loads, text.splitlines())}
 
 
 # set ----------------------------------------------------------------------------------

@@ -524,11 +524,11 @@ def test_print_mode_ignores_settings_of_a_folder_until_it_is_trusted(
     assert "not trusted" not in capfd.readouterr().err
 
 
-def refold(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
+def refold(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "refold", *arguments],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, **more,
+        text=True, **options,
     )  # fmt: skip
 
 

@@ -126,8 +126,10 @@ def test_log_is_rotated_when_another_process_inherited_its_descriptor(
     theirs = list[int]()
     result = os.open
 
-    def also_theirs(*given: Any, **more: Any) -> int:  # as a fork at this moment does
-        number = result(*given, **more)
+    def also_theirs(
+        *arguments: Any, **options: Any
+    ) -> int:  # as a fork at this moment does
+        number = result(*arguments, **options)
         theirs.append(os.dup(number))
         return number
 

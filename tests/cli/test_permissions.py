@@ -24,15 +24,15 @@ class RefoldRunner:
         out, err = self._capfd.readouterr()
         return code, out, err
 
-    def explain(self, tool: str, input_: object, *more: str) -> dict[str, Any]:
+    def explain(self, tool: str, input_: object, *flags: str) -> dict[str, Any]:
         texts = ("--tool", tool, "--input", json.dumps(input_), "--json")
-        code, out, err = self("explain", *texts, *more)
+        code, out, err = self("explain", *texts, *flags)
         assert (code, err) == (0, "")
         assert out.count("\n") == 1
         return json.loads(out)
 
-    def verdict(self, command: str, *more: str) -> str:
-        return self.explain("bash", {"command": command}, *more)["decision"]
+    def verdict(self, command: str, *flags: str) -> str:
+        return self.explain("bash", {"command": command}, *flags)["decision"]
 
 
 @pytest.fixture

@@ -143,11 +143,11 @@ def _print_on_a_terminal(*text: str) -> str:
     return data.decode()
 
 
-async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:
+async def _run_of_a_schedule(id_: str, directory: Path, *events: Event) -> None:
     record = Recorder(home().store(id_))
     await record.open()
     started = SessionStarted(str(directory), schedule=1)
-    await record(started, Said("Write the report."), *more)
+    await record(started, Said("Write the report."), *events)
     await record.close()
 
 

@@ -67,14 +67,14 @@ def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
         item.__exit__(None, None, None)
 
 
-def words(text: str, **more: Any) -> Document:
-    return {"type": "user_message", "text": text, **more}
+def words(text: str, **options: Any) -> Document:
+    return {"type": "user_message", "text": text, **options}
 
 
-def verdict(document: Document, allowed: bool, **more: Any) -> Document:
+def verdict(document: Document, allowed: bool, **options: Any) -> Document:
     return {
         "type": "tool_approval_response", "call_id": document["call_id"],
-        "hash": document["hash"], "allowed": allowed, **more,
+        "hash": document["hash"], "allowed": allowed, **options,
     }  # fmt: skip
 
 

@@ -67,12 +67,12 @@ async def wait(*, progress: Callable[[str], None], busy: anyio.Event) -> Reply:
 class World:
     """An agent with those tools, a scripted model, and what was ordered."""
 
-    def __init__(self, *script: Any, **more: Any) -> None:
+    def __init__(self, *script: Any, **options: Any) -> None:
         self.provider, self.orders = ScriptedProvider(*script), list[str]()
         self.busy = anyio.Event()
         needs = {"orders": self.orders, "busy": self.busy}
         plain = {"tools": (weather, book, wait), "builtin": False, "dependencies": needs}
-        self.agent = Agent(provider=self.provider, **{**plain, **more})
+        self.agent = Agent(provider=self.provider, **{**plain, **options})
 
     def last_message(self, request: int = -1) -> str:
         """The last message of a request, as text."""

@@ -31,10 +31,10 @@ def test_each_example_of_the_library_page_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def make_scripted(model: str, **more: object) -> Agent:
+    def make_scripted(model: str, **options: object) -> Agent:
         assert model
         provider = ScriptedProvider("Hi.", "17.", "So.")
-        return Agent(provider=provider, directory=tmp_path, **more)  # type: ignore[arg-type]
+        return Agent(provider=provider, directory=tmp_path, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(refold, "Agent", make_scripted, raising=False)
 

@@ -83,8 +83,8 @@ class CodeProject:
 
 
 @contextmanager
-def language_servers(base: Path, mode: str, **more: object) -> Generator[CodeProject]:
-    result = CodeProject(base, mode, **more)  # pyright: ignore[reportArgumentType]
+def language_servers(base: Path, mode: str, **options: object) -> Generator[CodeProject]:
+    result = CodeProject(base, mode, **options)  # pyright: ignore[reportArgumentType]
     try:
         yield result
     finally:

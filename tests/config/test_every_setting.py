@@ -1128,9 +1128,9 @@ def test_a_model_alias_resolves_to_its_model(build: Build) -> None:
 def build(tmp_path: Path, home: Path) -> Build:
     """An agent with these settings, in a place of its own."""
 
-    def build_agent(settings: dict[str, object] | None = None, **more: Any) -> Agent:
+    def build_agent(settings: dict[str, object] | None = None, **options: Any) -> Agent:
         plain = {"tools": (look, act), "builtin": False, "directory": tmp_path / "work"}
-        return Agent(settings={**flags, **(settings or {})}, **{**plain, **more})
+        return Agent(settings={**flags, **(settings or {})}, **{**plain, **options})
 
     flags: dict[str, object] = {}
     (tmp_path / "work").mkdir()

@@ -394,9 +394,9 @@ def test_costs_of_turns_and_models_add_up_to_the_total(
     assert add_up(of_turns) == add_up(s for _, s in view.account.by_model) == everything
 
 
-def add_up(several: Iterable[Spent]) -> Spent:
+def add_up(items: Iterable[Spent]) -> Spent:
     whole = Spent()
-    for one in several:
+    for one in items:
         whole = Spent(
             whole.usage + one.usage,
             whole.dollars + one.dollars,
@@ -465,8 +465,10 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
     assert values[-1] == summary_prompt().encode()
 
 
-def turn_at(*told: tuple[float, Event]) -> Turn:
-    return fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)]).turn
+def turn_at(*events: tuple[float, Event]) -> Turn:
+    return fold(
+        [Entry(n, event, at=when) for n, (when, event) in enumerate(events, 1)]
+    ).turn
 
 
 def test_waiting_for_the_user_does_not_count_toward_the_time_limit() -> None:

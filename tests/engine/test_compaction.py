@@ -93,10 +93,10 @@ def look_reply(n: int, length: int = 1500) -> Reply:
     return Reply(f"I look at {n}.", (("look", f'{{"n": {n}, "length": {length}}}'),))
 
 
-def run_conversation(store: MemoryStore, world: World, *said: str) -> View:
+def run_conversation(store: MemoryStore, world: World, *messages: str) -> View:
     async def main() -> View:
         session = await run_history(store, world)
-        for text in said:
+        for text in messages:
             await session.inbox.say(text)
             await session.run_turns()
         return session.view

@@ -164,15 +164,15 @@ def check(view: View, store: MemoryStore) -> None:
         )
 
 
-def _is_in_range(seq: int, told: str) -> bool:
-    ranges = (line for line in told.splitlines() if "more, events" in line)
+def _is_in_range(seq: int, text: str) -> bool:
+    ranges = (line for line in text.splitlines() if "more, events" in line)
     between = (
         int(line.split("events ")[1].split(" ")[0])
         <= seq
         <= int(line.split(" to ")[1].split(":")[0])
         for line in ranges
     )
-    return f"history_search with event {seq} " in told or any(between)
+    return f"history_search with event {seq} " in text or any(between)
 
 
 class Life(Struct, frozen=True):

@@ -7,8 +7,8 @@ from msgspec import Raw
 from refold.values.json_check import Schema, value_in
 
 
-def schema(**more: object) -> Schema:
-    return Schema(Raw(msgspec.json.encode(more)))
+def schema(**options: object) -> Schema:
+    return Schema(Raw(msgspec.json.encode(options)))
 
 
 TREE = {"$defs": {"node": {"type": "object", "required": ["n"],

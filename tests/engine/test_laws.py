@@ -175,10 +175,10 @@ def encode_alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
 
 @given(some.lists(JOURNALS, max_size=3))
 def test_incrementally_encoded_request_equals_a_fresh_encoding(
-    several: list[list[Event]],
+    items: list[list[Event]],
 ) -> None:
     encoded, view, seq = Encoded(encode_alternating), View(), 0
-    for piece in several:
+    for piece in items:
         entries = [Entry(seq + n, event) for n, event in enumerate(piece, start=1)]
         view, seq = fold(entries, start=view), seq + len(piece)
         messages = build_request(view).messages

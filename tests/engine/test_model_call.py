@@ -187,8 +187,8 @@ def test_answer_is_priced_once_when_it_arrives() -> None:
 
 
 def test_one_unknown_price_makes_the_sum_unknown_and_not_zero() -> None:
-    def price(_: str, used: Usage) -> float | None:
-        return None if used.output == len("Two.") else 1.0
+    def price(_: str, usage: Usage) -> float | None:
+        return None if usage.output == len("Two.") else 1.0
 
     provider = ScriptedProvider(Reply("One.", (WEATHER,)), "Two.")
 

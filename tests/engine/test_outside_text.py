@@ -79,10 +79,10 @@ def test_only_approval_or_a_new_message_permits_changes_after_outside_text(
     assert has_outside_text(*events) == expected
 
 
-def cautious_world(*lines: Line, orders: list[str], **more: object) -> World:
+def cautious_world(*lines: Line, orders: list[str], **options: object) -> World:
     facts = Facts(asks_after_outside_text=True)
     data = {"tools": (weather, book, fetch), "facts": lambda: facts, "mode": "bypass"}
-    return world(ScriptedProvider(*lines), orders, **{**data, **more})
+    return world(ScriptedProvider(*lines), orders, **{**data, **options})
 
 
 @pytest.mark.anyio

@@ -30,8 +30,8 @@ ASKED = (
 )
 
 
-def planning_world(provider: ScriptedProvider, orders: list[str], **more: object):
-    result = world(provider, orders, **more)
+def planning_world(provider: ScriptedProvider, orders: list[str], **options: object):
+    result = world(provider, orders, **options)
     return replace(result, tools=(*result.tools, *TOOLS))
 
 

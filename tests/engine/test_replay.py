@@ -106,9 +106,9 @@ def test_any_model_output_replays_without_divergence(
     assert result.steps == kinds(store).split().count("ModelAnswered")
 
 
-def run_script(*script: Line, **more: object) -> list[Entry]:
+def run_script(*script: Line, **options: object) -> list[Entry]:
     store = MemoryStore()
-    run(store, world(ScriptedProvider(*script), **more), "Well?")
+    run(store, world(ScriptedProvider(*script), **options), "Well?")
     return entries(store)
 
 

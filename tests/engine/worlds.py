@@ -11,14 +11,16 @@ from refold.values.messages import Image, Part, Text, Thinking, ToolCall, ToolRe
 _PARTS = ("model", "prompt", "lineage")
 
 
-def world_with(world: World, **more: Any) -> World:
+def world_with(world: World, **options: Any) -> World:
     """`world`, but for these: fields of it, or of its model, its prompt or its lineage."""
     for part in _PARTS:
         value = getattr(world, part)
-        own = {name: more.pop(name) for name in value.__struct_fields__ if name in more}
+        own = {
+            name: options.pop(name) for name in value.__struct_fields__ if name in options
+        }
         if own:
             world = replace(world, **{part: replace(value, **own)})
-    return replace(world, **more)
+    return replace(world, **options)
 
 
 _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}

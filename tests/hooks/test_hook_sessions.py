@@ -44,14 +44,14 @@ class Place:
     def hooks(self, **events: object) -> None:
         (self.home / "hooks.json").write_text(json.dumps({"hooks": events}))
 
-    def agent(self, *lines: Line, **more: Any) -> Agent:
-        more.setdefault("settings", {"permissions.allow": ["act"]})
-        more.setdefault("provider", ScriptedProvider(*lines))
+    def agent(self, *lines: Line, **options: Any) -> Agent:
+        options.setdefault("settings", {"permissions.allow": ["act"]})
+        options.setdefault("provider", ScriptedProvider(*lines))
         return Agent(
             directory=self.work,
             home=self.home,
             tools=[act],
-            **more,
+            **options,
         )
 
     @property

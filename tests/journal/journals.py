@@ -53,8 +53,8 @@ def text_in(journal: Path) -> str:
     return "\n".join(codec.dump(entry.event).decode() for entry, _ in entries)
 
 
-def as_file(found: Sequence[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in found)
+def as_file(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
 async def write(store: Store, events: Sequence[Event]) -> list[bytes]:

@@ -170,9 +170,9 @@ def test_no_search_query_causes_an_internal_error(tmp_path: Path, query: str) ->
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.text(min_size=1, max_size=80))
-def test_any_message_text_can_be_indexed_and_found(tmp_path: Path, said: str) -> None:
+def test_any_message_text_can_be_indexed_and_found(tmp_path: Path, text: str) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
-    clean = said.encode("utf-8", "replace").decode()
+    clean = text.encode("utf-8", "replace").decode()
     put_journal(home, "one", *conversation_events(f"{clean} umbrella"))
 
     hits = home.catalogue().search("umbrella", 5)

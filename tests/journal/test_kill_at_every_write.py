@@ -88,8 +88,8 @@ def run(directory: Path, inject: str) -> tuple[list[str], bool]:
     return done.stdout.splitlines(), "INJECTED" in traced or "SIGKILL" in traced
 
 
-def assert_there(directory: Path, said: list[str]) -> None:
-    numbers = [int(words.split()[1]) for words in said if words[:4] in ("writ", "kept")]
+def assert_there(directory: Path, text: list[str]) -> None:
+    numbers = [int(words.split()[1]) for words in text if words[:4] in ("writ", "kept")]
     sure = max(numbers, default=0)
     cut, chunks = anyio.run(append_as_next_writer, directory, b"on")
     assert cut == b""

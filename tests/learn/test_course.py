@@ -14,16 +14,16 @@ from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.workshop import OUR_PYTHON, NotYet, Workshop, program_environment
 
 PREPARED = str(Path(__file__).with_name("prepared_python.py"))
-STEPS = pytest.mark.parametrize("one", lessons()[:12], ids=lambda one: one.slug)
+STEPS = pytest.mark.parametrize("lesson", lessons()[:12], ids=lambda one: one.slug)
 # Those of the second part start refold some times.
 RUNS = pytest.mark.parametrize(
-    "one",
+    "lesson",
     [
         pytest.param(one, id=one.slug, marks=[pytest.mark.slow] if one.number > 12 else [])
         for one in lessons()
     ],
 )
-ALL = pytest.mark.parametrize("one", lessons(), ids=lambda one: one.slug)
+ALL = pytest.mark.parametrize("lesson", lessons(), ids=lambda one: one.slug)
 
 # Per lesson: what is changed in the solution, and what the reader is problem.
 MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
@@ -174,11 +174,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]
 
 
 def failure_of(
-    one: Lesson, program: Path, python: tuple[str, ...] = OUR_PYTHON
+    lesson: Lesson, program: Path, python: tuple[str, ...] = OUR_PYTHON
 ) -> NotYet | None:
     shop = Workshop(program, python)
     try:
-        one.check(shop)
+        lesson.check(shop)
     except NotYet as failure:
         return failure
     finally:
@@ -187,23 +187,23 @@ def failure_of(
 
 
 @RUNS
-def test_the_solution_of_a_lesson_passes_its_check(one: Lesson, tmp_path: Path) -> None:
-    program = tmp_path / one.program_name
-    program.write_text(one.solution())
+def test_the_solution_of_a_lesson_passes_its_check(lesson: Lesson, tmp_path: Path) -> None:
+    program = tmp_path / lesson.program_name
+    program.write_text(lesson.solution())
 
-    failure = failure_of(one, program)
+    failure = failure_of(lesson, program)
 
     assert failure is None, failure
 
 
 @RUNS
 def test_the_program_at_the_start_of_a_lesson_does_not_pass(
-    one: Lesson, tmp_path: Path, python: tuple[str, ...]
+    lesson: Lesson, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
-    program = tmp_path / one.program_name
-    program.write_text(one.first_program())
+    program = tmp_path / lesson.program_name
+    program.write_text(lesson.first_program())
 
-    failure = failure_of(one, program, python)
+    failure = failure_of(lesson, program, python)
 
     assert failure is not None
     assert len(failure.hints) == 3
@@ -223,12 +223,12 @@ def test_the_program_at_the_start_of_a_lesson_does_not_pass(
 )
 @ALL
 def test_a_program_that_does_something_else_gets_a_problem_and_three_hints(
-    one: Lesson, program: bytes, tmp_path: Path, python: tuple[str, ...]
+    lesson: Lesson, program: bytes, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
-    path = tmp_path / one.program_name
+    path = tmp_path / lesson.program_name
     path.write_bytes(program)
 
-    failure = failure_of(one, path, python)
+    failure = failure_of(lesson, path, python)
 
     assert failure is not None
     assert len(failure.hints) == 3
@@ -266,21 +266,23 @@ def test_every_lesson_has_at_least_three_tested_mistakes() -> None:
     assert [n for n in range(1, len(lessons()) + 1) if len(MISTAKES.get(n, ())) < 3] == []
 
 
-def code_blocks(one: Lesson) -> list[str]:
+def code_blocks(lesson: Lesson) -> list[str]:
     """The blocks that a reader puts into the program as they are."""
     return re.findall(
-        r"^```python\n(.*?)^```$", _without_excerpts(one), re.DOTALL | re.MULTILINE
+        r"^```python\n(.*?)^```$", _without_excerpts(lesson), re.DOTALL | re.MULTILINE
     )
 
 
-def _without_excerpts(one: Lesson) -> str:
-    return one.source().partition("## The same idea in refold")[0]
+def _without_excerpts(lesson: Lesson) -> str:
+    return lesson.source().partition("## The same idea in refold")[0]
 
 
 @ALL
-def test_each_block_of_code_stands_in_the_solution(one: Lesson) -> None:
+def test_each_block_of_code_stands_in_the_solution(lesson: Lesson) -> None:
     """Line by line, in this order; what the reader is to find out may stand in between."""
-    missing = [block for block in code_blocks(one) if not _contains(one.solution(), block)]
+    missing = [
+        block for block in code_blocks(lesson) if not _contains(lesson.solution(), block)
+    ]
 
     assert missing == []
 
@@ -295,9 +297,9 @@ def _contains(program: str, block: str) -> bool:
 
 
 @ALL
-def test_each_lesson_shows_a_definition_of_refold(one: Lesson) -> None:
+def test_each_lesson_shows_a_definition_of_refold(lesson: Lesson) -> None:
     """The excerpts are read from the source, so that they are those of this version."""
-    _, _, last = one.text().partition("## The same idea in refold")
+    _, _, last = lesson.text().partition("## The same idea in refold")
     (excerpt,) = re.findall(
         r"^```python\n# refold/\S+\n(.*?)^```$", last, re.DOTALL | re.MULTILINE
     )
@@ -311,10 +313,10 @@ def _dedent(code: str) -> str:
 
 
 @STEPS
-def test_the_steps_need_only_the_standard_library(one: Lesson) -> None:
+def test_the_steps_need_only_the_standard_library(lesson: Lesson) -> None:
     modules = {
         name.split(".")[0]
-        for node in ast.walk(ast.parse(one.solution()))
+        for node in ast.walk(ast.parse(lesson.solution()))
         for name in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)

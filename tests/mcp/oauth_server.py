@@ -79,8 +79,8 @@ class OAuthServer:
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
 
-    def _answer(self, asked: Asked) -> Answer:
-        match asked.path:
+    def _answer(self, request: Asked) -> Answer:
+        match request.path:
             case "/mcp":
                 where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
                 how = f'Bearer resource_metadata="{where}", scope="{self.scope}"'
@@ -102,12 +102,12 @@ class OAuthServer:
                 return as_json(client_id="refold-1", token_endpoint_auth_method="none")
             case "/authorize":
                 code = secrets.token_urlsafe(8)
-                self.codes[code] = asked.form["code_challenge"]
-                back = {"code": code, "state": asked.form["state"]}
-                where = f"{asked.form['redirect_uri']}?{urlencode(back)}"
+                self.codes[code] = request.form["code_challenge"]
+                back = {"code": code, "state": request.form["state"]}
+                where = f"{request.form['redirect_uri']}?{urlencode(back)}"
                 return 302, {"location": where}, b""
             case "/token":
-                return self._tokens(asked.form)
+                return self._tokens(request.form)
             case _:
                 return 404, {}, b""
 
@@ -131,8 +131,8 @@ class OAuthServer:
         )  # fmt: skip
 
 
-def as_json(status: int = 200, **said: Any) -> Answer:
-    return status, {"content-type": "application/json"}, json.dumps(said).encode()
+def as_json(status: int = 200, **fields: Any) -> Answer:
+    return status, {"content-type": "application/json"}, json.dumps(fields).encode()
 
 
 @contextmanager

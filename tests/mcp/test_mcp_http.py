@@ -82,10 +82,10 @@ def run_server(server: Any) -> Iterator[str]:
 
 
 def connections(
-    tmp_path: Any, names: Mapping[str, str] = {}, **said: object
+    tmp_path: Any, names: Mapping[str, str] = {}, **fields: object
 ) -> Connections:
     """`names` are hosts with their addresses, as a name server would say."""
-    (config,) = read(json.dumps({"s": said}), "test").servers
+    (config,) = read(json.dumps({"s": fields}), "test").servers
 
     async def addresses(host: str, port: int) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()

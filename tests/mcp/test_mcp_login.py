@@ -38,9 +38,9 @@ def auth_server() -> Iterator[OAuthServer]:
 class User:
     """A person with a browser, and a place where tokens are kept."""
 
-    def __init__(self, home: Path, server: OAuthServer, **said: object) -> None:
+    def __init__(self, home: Path, server: OAuthServer, **fields: object) -> None:
         url = f"{server.url}/mcp"
-        (self.config,) = read(json.dumps({"s": {"url": url, **said}}), "test").servers
+        (self.config,) = read(json.dumps({"s": {"url": url, **fields}}), "test").servers
         self.home, self.learned, self.pages = home, list[str](), list[str]()
         paths = Paths(home, home, home)
         self.grants = StoredGrants(paths, lambda *secrets: self.learned.extend(secrets))
@@ -448,9 +448,9 @@ def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
 def test_a_login_refused_in_the_browser_fails_with_a_reason_on_one_line(
     auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    def refusing(asked: Asked) -> Any:
+    def refusing(request: Asked) -> Any:
         more = "error=access_denied&error_description=not%0Ayou%1b[2J"
-        where = f"{asked.form['redirect_uri']}?{more}&state={asked.form['state']}"
+        where = f"{request.form['redirect_uri']}?{more}&state={request.form['state']}"
         return 302, {"location": where}, b""
 
     auth_server.instead["/authorize"] = refusing

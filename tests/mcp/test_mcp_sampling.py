@@ -22,12 +22,12 @@ def place(tmp_path: Path) -> Place:
 class Talk:
     """A session with one call of a server, and a user who answers each question alike."""
 
-    def __init__(self, place: Place, mode: str, *answers: str, **more: Any) -> None:
+    def __init__(self, place: Place, mode: str, *answers: str, **options: Any) -> None:
         place.servers(s=place.fake(mode))
         place.connect_servers()
         self.questions, self._answers = list[str](), answers
-        lines = more.pop("lines", ("The model says this.",))
-        agent = place.agent(echo(), *lines, "Done.", approve=self._answer, **more)
+        lines = options.pop("lines", ("The model says this.",))
+        agent = place.agent(echo(), *lines, "Done.", approve=self._answer, **options)
         self.provider: Any = agent.provider
 
         async def use_session() -> list[Any]:

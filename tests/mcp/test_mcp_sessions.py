@@ -50,21 +50,23 @@ class Place:
         (self.home / "mcp_servers.json").write_text(json.dumps({"mcpServers": servers}))
 
     def fake(
-        self, mode: str = "plain", state: str = "", **more: object
+        self, mode: str = "plain", state: str = "", **options: object
     ) -> dict[str, object]:
         program = self.work / "fake_server.py"
         program.write_text(Path(fake_server.__file__).read_text())
         args = [str(program), mode, *([state] if state else [])]
-        return {"command": sys.executable, "args": args, **QUICK, **more}
+        return {"command": sys.executable, "args": args, **QUICK, **options}
 
-    def agent(self, *lines: Line, allow: Sequence[str] = ("mcp__*",), **more: Any) -> Agent:
-        settings = {"permissions.allow": list(allow), **more.pop("settings", {})}
+    def agent(
+        self, *lines: Line, allow: Sequence[str] = ("mcp__*",), **options: Any
+    ) -> Agent:
+        settings = {"permissions.allow": list(allow), **options.pop("settings", {})}
         return Agent(
             provider=ScriptedProvider(*lines),
             directory=self.work,
             home=self.home,
             settings=settings,
-            **more,
+            **options,
         )
 
     def turns(self, agent: Agent, *messages: str) -> list[Ended]:

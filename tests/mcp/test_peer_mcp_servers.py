@@ -42,12 +42,12 @@ pytestmark = [
 ]
 
 
-def run_calls(directory: Path, said: object, *lines: Line, **options: Any) -> list[Ended]:
+def run_calls(directory: Path, config: object, *lines: Line, **options: Any) -> list[Ended]:
     """How the calls ended of a session with one server, whose tools were listed before."""
     home, work = directory / "home", directory / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
-    (home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": said}}))
+    (home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": config}}))
 
     async def use_session(*answers: Line) -> list[Ended]:
         agent = Agent(

@@ -37,8 +37,8 @@ def places_of(workspace: Path) -> Paths:
     return paths({"REFOLD_HOME": str(workspace.parent / "home")})
 
 
-def name_server(workspace: Path, said: object, variable: str) -> None:
-    text = json.dumps({"mcpServers": {"s": said}}).replace("${V", "${" + variable)
+def name_server(workspace: Path, config: object, variable: str) -> None:
+    text = json.dumps({"mcpServers": {"s": config}}).replace("${V", "${" + variable)
     (workspace / ".mcp.json").write_text(text)
 
 

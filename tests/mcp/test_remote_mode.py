@@ -87,16 +87,16 @@ class RemoteRun:
         self.status = ""
 
 
-def run_session(home: Path, *said: str, **more: Any) -> RemoteRun:
+def run_session(home: Path, *messages: str, **options: Any) -> RemoteRun:
     """A session with these messages."""
-    more = {"model": "anthropic/claude-x", **more}
-    agent = Agent(home=home, directory=home.parent / "work", **more)
+    options = {"model": "anthropic/claude-x", **options}
+    agent = Agent(home=home, directory=home.parent / "work", **options)
     result = RemoteRun()
 
     async def scenario() -> None:
         async with agent.session() as session:
             result.notices = session.notices()
-            for text in said:
+            for text in messages:
                 result.status = (await session.run(text)).outcome
             result.entries = await session.reports.entries()
 
@@ -313,8 +313,8 @@ def test_a_long_remote_result_is_shortened_and_stored_completely(
     assert end.full_blob
 
 
-def server_of(**said: object) -> ServerConfig:
-    (config,) = read(json.dumps({"docs": {**DOCS, **said}}), "mcp_servers.json").servers
+def server_of(**fields: object) -> ServerConfig:
+    (config,) = read(json.dumps({"docs": {**DOCS, **fields}}), "mcp_servers.json").servers
     return config
 
 

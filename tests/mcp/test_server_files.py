@@ -25,8 +25,8 @@ HTTP = {
 }
 
 
-def parse_server(**said: object) -> ServerConfig:
-    (config,) = read(json.dumps({"mcpServers": {"s": said}}), FILE).servers
+def parse_server(**fields: object) -> ServerConfig:
+    (config,) = read(json.dumps({"mcpServers": {"s": fields}}), FILE).servers
     return config
 
 

@@ -66,8 +66,8 @@ def skip_without(program: str) -> None:
         pytest.skip(f"{program} is not installed here")
 
 
-def list_reached(done: Finished) -> set[str]:
-    return {a.host for a in done.attempts if not a.refused}
+def list_reached(finished: Finished) -> set[str]:
+    return {a.host for a in finished.attempts if not a.refused}
 
 
 def test_pip_installs_with_the_preset_pypi(ws: Walled, doubles: Registries) -> None:

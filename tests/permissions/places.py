@@ -26,11 +26,11 @@ def make_facts(*, sandboxed: bool = True, links: Mapping[str, str] | None = None
     return Facts((ROOT,), HOME, own, sandboxed=sandboxed, follow=follow)
 
 
-def rules(**written: Sequence[str]) -> list[Rule]:
+def rules(**texts: Sequence[str]) -> list[Rule]:
     return [
         parse(text, verdict, "test")
         for verdict in STRICT
-        for text in written.get(verdict, ())
+        for text in texts.get(verdict, ())
     ]
 
 
@@ -49,8 +49,8 @@ def judge(
     mode: Mode = "default",
     *,
     facts: Facts | None = None,
-    **written: Sequence[str],
+    **texts: Sequence[str],
 ) -> Decision:
     """What holds for a command; rules for bash are given without their `bash(…)`."""
-    bashed = {v: [f"bash({line})" for line in lines] for v, lines in written.items()}
+    bashed = {v: [f"bash({line})" for line in lines] for v, lines in texts.items()}
     return decide(bash(command), mode, rules(**bashed), facts or make_facts())

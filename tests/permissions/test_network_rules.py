@@ -24,10 +24,10 @@ def fetch(command: str, *hosts: str) -> Access:
     return Access("bash", Effect.RUN, command, network=True, hosts=hosts)
 
 
-def rules(*written: str) -> list[Rule]:
+def rules(*texts: str) -> list[Rule]:
     """`deny net(x)`; without a verdict they allow."""
     parsed = list[Rule]()
-    for item in written:
+    for item in texts:
         verdict, _, text = (
             item.rpartition(" ") if item.split()[0] in ("deny", "ask") else ("", "", item)
         )
@@ -38,9 +38,9 @@ def rules(*written: str) -> list[Rule]:
 
 
 def judge(
-    access: Access, *written: str, mode: Mode = "default", facts: Facts | None = None
+    access: Access, *texts: str, mode: Mode = "default", facts: Facts | None = None
 ) -> Decision:
-    return decide(access, mode, rules(*written), facts or here())
+    return decide(access, mode, rules(*texts), facts or here())
 
 
 @pytest.mark.parametrize(

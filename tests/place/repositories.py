@@ -16,15 +16,15 @@ PERSON = {
 }  # fmt: skip
 
 
-def checkpoints(root: Path, *more: Path, session: str = "one") -> Checkpoints:
+def checkpoints(root: Path, *others: Path, session: str = "one") -> Checkpoints:
     """Those of a session in `root`, kept beside it."""
     store = root.parent / "data" / "checkpoints"
-    return Checkpoints([root, *more], store, os.environ, session)
+    return Checkpoints([root, *others], store, os.environ, session)
 
 
-def snapshots(root: Path, *more: Path, session: str = "one") -> Snapshots:
+def snapshots(root: Path, *others: Path, session: str = "one") -> Snapshots:
     """The same, by the port of the test."""
-    return open_snapshots([root, *more], root.parent / "data" / "checkpoints", session)
+    return open_snapshots([root, *others], root.parent / "data" / "checkpoints", session)
 
 
 def git(folder: Path, *arguments: str, fails: bool = False) -> str:

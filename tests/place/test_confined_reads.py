@@ -27,10 +27,10 @@ def home_place(tmp_path: Path) -> Iterator[Walled]:
             yield place
 
 
-def run_reading(place: Walled, command: str, *seen: Path) -> Finished:
+def run_reading(place: Walled, command: str, *paths: Path) -> Finished:
     async def main() -> Finished:
         return await place.commands.run(
-            command, cwd=str(place.root), seconds=30, confines=Confinement(seen=tuple(map(str, seen)))
+            command, cwd=str(place.root), seconds=30, confines=Confinement(seen=tuple(map(str, paths)))
         )  # fmt: skip
 
     return anyio.run(main)

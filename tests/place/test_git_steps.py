@@ -53,8 +53,8 @@ def go_on(root: Path) -> None:
     )  # fmt: skip
 
 
-def list_changes(done: GuardReport, root: Path) -> list[tuple[str, str]]:
-    return [(os.path.relpath(one.path, root), one.fate) for one in done.undone]
+def list_changes(report: GuardReport, root: Path) -> list[tuple[str, str]]:
+    return [(os.path.relpath(one.path, root), one.fate) for one in report.undone]
 
 
 STEPS = ".git/rebase-merge/git-rebase-todo"

@@ -123,11 +123,11 @@ class Failing:
     def __init__(self, real: object, name: str, error: int) -> None:
         self.real, self.name, self.error = real, name, error
 
-    def __call__(self, old: str, new: str, **more: object) -> None:
+    def __call__(self, old: str, new: str, **options: object) -> None:
         if new == self.name and old.startswith(".refold"):
             raise OSError(self.error, os.strerror(self.error))
         assert callable(self.real)
-        self.real(old, new, **more)
+        self.real(old, new, **options)
 
 
 @pytest.fixture
@@ -190,12 +190,12 @@ def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
     needs_this_machine("its disk fails here")
     rename = os.rename
 
-    def interfering(old: str, new: str, **more: int) -> None:
+    def interfering(old: str, new: str, **options: int) -> None:
         if new == "c" and old.startswith(".refold"):
             (tmp_path / "theirs").write_text("theirs")
             (tmp_path / "theirs").replace(tmp_path / "a")
             raise OSError(errno.EIO, "no")
-        rename(old, new, **more)
+        rename(old, new, **options)
 
     monkeypatch.setattr(os, "rename", interfering)
 

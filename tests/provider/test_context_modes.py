@@ -31,9 +31,12 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "backends.md"
 
 
-def conversation(*said: tuple[Role, Part]) -> Log[StoredMessage]:
+def conversation(*parts: tuple[Role, Part]) -> Log[StoredMessage]:
     return Log(
-        [StoredMessage(n, Message(role, (part,))) for n, (role, part) in enumerate(said, 1)]
+        [
+            StoredMessage(n, Message(role, (part,)))
+            for n, (role, part) in enumerate(parts, 1)
+        ]
     )
 
 

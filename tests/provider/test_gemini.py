@@ -235,9 +235,9 @@ def refusal(status: int, message: str, kind: str, *details: dict[str, Any]) -> b
     return msgspec.json.encode({"error": error})
 
 
-def read_error(answered: Answer) -> ProviderError:
+def read_error(answer: Answer) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        read_deltas("gemini", answered)
+        read_deltas("gemini", answer)
     return caught.value
 
 
@@ -346,9 +346,7 @@ def draft(deltas: list[Delta]) -> Message:
     return whole.message
 
 
-def _contents(answered: Message) -> list[dict[str, Any]]:
-    results = [ToolResult(c.id, "clouds") for c in answered.calls]
+def _contents(answer: Message) -> list[dict[str, Any]]:
+    results = [ToolResult(c.id, "clouds") for c in answer.calls]
     after = Message("tool", tuple(results)) if results else Message("user", (Text("?"),))
-    return request_body("gemini", request(message("user", "?"), answered, after))[
-        "contents"
-    ]
+    return request_body("gemini", request(message("user", "?"), answer, after))["contents"]

@@ -118,11 +118,11 @@ def test_provider_that_hosts_no_mcp_servers_is_sent_none(
     assert "docs.example" not in msgspec.json.encode(body).decode()
 
 
-def read_hosted_deltas(wire: WireName, answered: Answer) -> list[Delta]:
+def read_hosted_deltas(wire: WireName, answer: Answer) -> list[Delta]:
     """What a real client that named the server makes of an answer."""
 
     async def main() -> list[Delta]:
-        async with open_wire(wire, answered) as (provider, _):
+        async with open_wire(wire, answer) as (provider, _):
             return await stream_deltas(
                 provider, request(message("user", "?"), hosted=(DOCS,))
             )

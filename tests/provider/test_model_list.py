@@ -35,8 +35,8 @@ def list_all_models(
 
 
 def test_anthropic_model_list_is_read_page_by_page() -> None:
-    def model(name: str, **more: Any) -> dict[str, Any]:
-        return {"type": "model", "id": name, "display_name": name, **more}
+    def model(name: str, **options: Any) -> dict[str, Any]:
+        return {"type": "model", "id": name, "display_name": name, **options}
 
     models, server = list_all_models(
         "anthropic",
@@ -117,8 +117,8 @@ def test_openai_model_list_leaves_out_models_whose_names_are_not_of_text_models(
 def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page() -> None:
     text = {"output_modalities": ["text"]}
 
-    def model(name: str, pricing: object, **more: Any) -> dict[str, Any]:
-        return {"id": name, "context_length": 1000, "pricing": pricing, **more}
+    def model(name: str, pricing: object, **options: Any) -> dict[str, Any]:
+        return {"id": name, "context_length": 1000, "pricing": pricing, **options}
 
     paid = {
         "prompt": "0.000003",

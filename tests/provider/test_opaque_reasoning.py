@@ -88,8 +88,8 @@ def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
     return message("assistant", *parts)
 
 
-def stored_wires(said: Message) -> set[str]:
-    return {p.wire for p in said.parts if isinstance(p, Thinking | ToolCall) and p.wire}
+def stored_wires(message: Message) -> set[str]:
+    return {p.wire for p in message.parts if isinstance(p, Thinking | ToolCall) and p.wire}
 
 
 @pytest.mark.parametrize("wire", ANSWERS)

@@ -274,9 +274,9 @@ WHOLE = [
 ]
 
 
-def answer_calls(answered: Message) -> list[Message]:
-    results = [ToolResult(call.id, "clouds") for call in answered.calls]
-    return [message("user", "?"), answered, message("tool", *results)]
+def answer_calls(answer: Message) -> list[Message]:
+    results = [ToolResult(call.id, "clouds") for call in answer.calls]
+    return [message("user", "?"), answer, message("tool", *results)]
 
 
 def draft_message(deltas: list[Delta]) -> Message:

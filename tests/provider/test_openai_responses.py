@@ -360,10 +360,10 @@ def draft(deltas: list[Delta]) -> Any:
     return whole.message
 
 
-def _input(answered: Any) -> list[dict[str, Any]]:
-    results = [ToolResult(c.id, "clouds") for c in answered.calls]
+def _input(answer: Any) -> list[dict[str, Any]]:
+    results = [ToolResult(c.id, "clouds") for c in answer.calls]
     after = [message("tool", *results)] if results else [message("user", "And?")]
-    return request_body(WIRE, request(message("user", "?"), answered, *after))["input"]
+    return request_body(WIRE, request(message("user", "?"), answer, *after))["input"]
 
 
 def _json(value: Any) -> bytes:

@@ -104,8 +104,8 @@ async def _until_it_listens(port: int) -> None:
                 return
 
 
-def ask(wire: WireName, url: str, *said: str) -> list[Delta]:
-    return _read_deltas(wire, url, request(*(message("user", words) for words in said)))
+def ask(wire: WireName, url: str, *messages: str) -> list[Delta]:
+    return _read_deltas(wire, url, request(*(message("user", words) for words in messages)))
 
 
 def _read_deltas(wire: WireName, url: str, asking: Request) -> list[Delta]:

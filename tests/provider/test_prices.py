@@ -265,9 +265,9 @@ def test_server_is_recognized_as_local_by_provider_address_and_model(
     assert is_on_this_machine(find(name), address, model) is here
 
 
-def anthropic(used: object) -> list[dict[str, Any]]:
+def anthropic(usage: object) -> list[dict[str, Any]]:
     return [
-        {"type": "message_start", "message": {"model": "m", "usage": used}},
+        {"type": "message_start", "message": {"model": "m", "usage": usage}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
         {
             "type": "content_block_delta",
@@ -275,24 +275,24 @@ def anthropic(used: object) -> list[dict[str, Any]]:
             "delta": {"type": "text_delta", "text": "Yes."},
         },
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": used},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
         {"type": "message_stop"},
     ]
 
 
-def chat(used: object) -> list[dict[str, Any]]:
+def chat(usage: object) -> list[dict[str, Any]]:
     data = {"delta": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
-    return [{"choices": [{"index": 0, **data}]}, {"choices": [], "usage": used}]
+    return [{"choices": [{"index": 0, **data}]}, {"choices": [], "usage": usage}]
 
 
-def gemini(used: object) -> list[dict[str, Any]]:
+def gemini(usage: object) -> list[dict[str, Any]]:
     data = {"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}
-    return [{"candidates": [data], "usageMetadata": used}]
+    return [{"candidates": [data], "usageMetadata": usage}]
 
 
-def responses(used: object) -> list[dict[str, Any]]:
+def responses(usage: object) -> list[dict[str, Any]]:
     data = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
-    done = {"status": "completed", "model": "m", "output": [data], "usage": used}
+    done = {"status": "completed", "model": "m", "output": [data], "usage": usage}
     return [
         {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."},
         {"type": "response.completed", "response": done},

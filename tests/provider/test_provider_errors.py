@@ -173,11 +173,11 @@ ELSEWHERE = [
 ]
 
 
-def read_refusal(spec: ProviderSpec, model: str, said: Answer) -> str:
+def read_refusal(spec: ProviderSpec, model: str, answer: Answer) -> str:
     wire: WireName = spec.wire
 
     async def main() -> None:
-        async with open_wire(wire, said, spec=spec) as (provider, _):
+        async with open_wire(wire, answer, spec=spec) as (provider, _):
             await stream_deltas(provider, request(CONVERSATION[0], model=model))
 
     with pytest.raises(Refused) as caught:

@@ -517,9 +517,11 @@ def test_older_gemini_gets_images_beside_the_results(model: str, nested: bool) -
 # Effort
 
 
-def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
+def thinking(model: str, effort: str, **options: Any) -> dict[str, Any]:
     """What is sent to Anthropic about thinking."""
-    body = request_body("anthropic", request(SHOWN[0], model=model, effort=effort, **more))
+    body = request_body(
+        "anthropic", request(SHOWN[0], model=model, effort=effort, **options)
+    )
     return {
         name: body[name]
         for name in ("max_tokens", "thinking", "output_config")

@@ -98,9 +98,9 @@ def join_texts() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the texts of a conversation, and counts the messages that it read for that."""
     numbers: list[int] = []
 
-    def step(made: str, spoken: StoredMessage) -> str:
-        numbers.append(spoken.seq)
-        return made + spoken.message.text
+    def step(made: str, message: StoredMessage) -> str:
+        numbers.append(message.seq)
+        return made + message.message.text
 
     return IncrementalFold("", step), numbers
 

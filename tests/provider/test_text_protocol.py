@@ -133,8 +133,8 @@ def test_text_call_stays_text_when_calls_are_not_allowed() -> None:
 class Breaking:
     """Says its words, and breaks off."""
 
-    def __init__(self, *said: str, error: ProviderError | None = None) -> None:
-        self._said, self._error = said, error or Unreachable("it broke off")
+    def __init__(self, *messages: str, error: ProviderError | None = None) -> None:
+        self._said, self._error = messages, error or Unreachable("it broke off")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         for piece in self._said:

@@ -42,11 +42,11 @@ class Folder:
         output = self._capfd.readouterr()
         return code, output.out + output.err
 
-    def start_session(self, *more: str) -> tuple[str, str]:
+    def start_session(self, *flags: str) -> tuple[str, str]:
         """The instructions that a session is sent, and the notices to the user."""
         script = self.root.parent / "script.jsonl"
         script.write_bytes(msgspec.json.encode({"text": "Hello."}))
-        code, text = self.run("-p", "hello", "--script", str(script), *more)
+        code, text = self.run("-p", "hello", "--script", str(script), *flags)
         assert code == 0, text
         journals = (paths(os.environ).data / "sessions").glob("*/events.jsonl")
         newest = max(journals, key=lambda file: file.stat().st_mtime_ns)

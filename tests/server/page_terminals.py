@@ -23,11 +23,11 @@ def page_headers(client: Client, person: str = "") -> Mapping[str, str]:
     }
 
 
-def variables(home: object, **more: str) -> dict[str, str]:
+def variables(home: object, **options: str) -> dict[str, str]:
     """The variables of a shell whose home has no files."""
     return {
         "HOME": str(home), "PATH": "/usr/bin:/bin", "SHELL": BASH, "TERM": "xterm-256color",
-        "LANG": "C.UTF-8", **more,
+        "LANG": "C.UTF-8", **options,
     }  # fmt: skip
 
 

@@ -79,11 +79,11 @@ class Client:
         assert answer.status == 201, answer.body
         return answer.json["id"]
 
-    def follow(self, id_: str, after: str | None = None, **more: Any) -> connect:
+    def follow(self, id_: str, after: str | None = None, **options: Any) -> connect:
         query = "" if after is None else f"?after={after}"
         url = f"ws://{self.netloc}/api/conversations/{id_}/ws{query}"
-        more.setdefault("additional_headers", self.token)
-        return connect(url, **more)
+        options.setdefault("additional_headers", self.token)
+        return connect(url, **options)
 
 
 @asynccontextmanager

@@ -32,20 +32,20 @@ def home() -> Path:
     return Path(os.environ["REFOLD_HOME"])
 
 
-def command_words(directory: Path, *more: str) -> list[str]:
+def command_words(directory: Path, *flags: str) -> list[str]:
     script = directory / "answers.jsonl"
     if not script.exists():
         script.write_text('{"text": "Hello."}\n')
-    return [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script), *more]  # fmt: skip
+    return [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script), *flags]  # fmt: skip
 
 
 class Served:
     """A server that listens. `links` are those of the two pages."""
 
-    def __init__(self, directory: Path, *more: str, scripted: bool = True) -> None:
+    def __init__(self, directory: Path, *flags: str, scripted: bool = True) -> None:
         serve = [sys.executable, "-m", "refold", "serve", "--port", "0"]
         self.process = subprocess.Popen(
-            command_words(directory, *more) if scripted else serve, cwd=directory,
+            command_words(directory, *flags) if scripted else serve, cwd=directory,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -101,8 +101,8 @@ Start = Callable[..., Served]
 def start(tmp_path: Path) -> Iterator[Start]:
     serveds = list[Served]()
 
-    def start_server(*more: str) -> Served:
-        serveds.append(Served(tmp_path, *more))
+    def start_server(*flags: str) -> Served:
+        serveds.append(Served(tmp_path, *flags))
         return serveds[-1]
 
     yield start_server
@@ -111,9 +111,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         item.process.communicate()
 
 
-def read_refusal(directory: Path, *more: str) -> tuple[int, str]:
+def read_refusal(directory: Path, *flags: str) -> tuple[int, str]:
     done = subprocess.run(
-        command_words(directory, *more), cwd=directory, capture_output=True, text=True, timeout=60,
+        command_words(directory, *flags), cwd=directory, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
     assert done.stdout == ""

@@ -50,10 +50,12 @@ class Slow:
             yield delta
 
 
-async def open_session(*said: str, aide: Model | None = None) -> Session:
-    provider = ScriptedProvider(*said)
+async def open_session(*messages: str, small_model: Model | None = None) -> Session:
+    provider = ScriptedProvider(*messages)
     world = World(
-        Model(provider), policies=(converse,), helper_model=(lambda: aide) if aide else None
+        Model(provider),
+        policies=(converse,),
+        helper_model=(lambda: small_model) if small_model else None,
     )
     return await Session.open(Recorder(MemoryStore()), lambda _: world)
 
@@ -61,7 +63,9 @@ async def open_session(*said: str, aide: Model | None = None) -> Session:
 def test_a_turn_starts_only_after_a_running_compaction() -> None:
     async def run_story() -> tuple[bool, View]:
         slow = Slow()
-        session = await open_session("One. " * 40, "Two.", "Three.", aide=Model(slow))
+        session = await open_session(
+            "One. " * 40, "Two.", "Three.", small_model=Model(slow)
+        )
         for words in ("a", "b"):
             await session.inbox.say(words)
             await session.run_turns()

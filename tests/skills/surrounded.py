@@ -30,8 +30,8 @@ class SkillDirectories:
     def catalogue(self) -> Catalogue:
         return Catalogue(self.around())
 
-    def shortcuts(self, *taken: str) -> Shortcuts:
-        return Shortcuts(self.catalogue(), self.around(), taken)
+    def shortcuts(self, *names: str) -> Shortcuts:
+        return Shortcuts(self.catalogue(), self.around(), names)
 
     def untrusting(self) -> SkillScope:
         return SkillScope(

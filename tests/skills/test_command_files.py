@@ -29,8 +29,8 @@ def write_command(folder: Path, name: str, text: str | bytes) -> Path:
     return file
 
 
-def list_offered(directories: SkillDirectories, *taken: str) -> dict[str, ShortcutInfo]:
-    return {o.name: o for o in directories.shortcuts(*taken).infos() if o.usage != "[task]"}
+def list_offered(directories: SkillDirectories, *names: str) -> dict[str, ShortcutInfo]:
+    return {o.name: o for o in directories.shortcuts(*names).infos() if o.usage != "[task]"}
 
 
 @pytest.mark.parametrize(

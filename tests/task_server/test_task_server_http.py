@@ -242,8 +242,8 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 def test_the_token_is_printed_when_created_and_invalid_once_renewed(
     project_directory: Path,
 ) -> None:
-    def show_token(*more: str) -> str:
-        asks = command("mcp", "serve", "--http", "--show-token", *more)
+    def show_token(*flags: str) -> str:
+        asks = command("mcp", "serve", "--http", "--show-token", *flags)
         return subprocess.run(asks, capture_output=True, text=True, check=True).stdout
 
     with serve(project_directory, {"text": "x"}) as server:

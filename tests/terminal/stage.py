@@ -371,10 +371,10 @@ def handle_on(
     provider: Provider,
     directory: Path,
     budget: Budget = NO_LIMIT,
-    **more: Any,
+    **options: Any,
 ) -> ClientSession:
-    """The client session of a session of the stage. `more` are fields of `Staged`."""
-    app = StagedApp(provider, directory, budget, Staged(**more))
+    """The client session of a session of the stage. `options` are fields of `Staged`."""
+    app = StagedApp(provider, directory, budget, Staged(**options))
     return ClientSession(Launch(app, commands=names), OpenedSession(app, session))
 
 

@@ -304,11 +304,11 @@ def press_ignored(keys: str) -> Step:
     return step
 
 
-def press_until_shown(terminal: ScriptedTerminal, keys: str, said: str) -> Step:
+def press_until_shown(terminal: ScriptedTerminal, keys: str, text: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
         with anyio.fail_after(60):
-            while said not in terminal.out.getvalue():
+            while text not in terminal.out.getvalue():
                 await anyio.sleep(0.005)
 
     return step

@@ -188,19 +188,19 @@ class ScriptedTerminal:
         typist: Typist,
         first_words: str = "",
         session: Session | None = None,
-        **more: Any,
+        **options: Any,
     ) -> int:
         session = session or await self.session()
-        if more.pop("sandboxed", False):
-            more["facts"] = replace(facts_of(self.here), sandboxed=True)
-        idle = more.pop("idle", IDLE_SECONDS)
-        handle = self.handle(session, **more)
+        if options.pop("sandboxed", False):
+            options["facts"] = replace(facts_of(self.here), sandboxed=True)
+        idle = options.pop("idle", IDLE_SECONDS)
+        handle = self.handle(session, **options)
         async with session:
             here = PromptLoop(handle, self.paper, typist, idle=idle)
             return await here.run(first_words)
 
-    def handle(self, session: Session, **more: Any) -> ClientSession:
-        return handle_on(session, self.provider, self.here, self.budget, **more)
+    def handle(self, session: Session, **options: Any) -> ClientSession:
+        return handle_on(session, self.provider, self.here, self.budget, **options)
 
     @property
     def read_defaults(self) -> list[tuple[str, object]]:
@@ -214,10 +214,10 @@ class ScriptedTerminal:
         *typed: Typed,
         first_words: str = "",
         typist: Typist | None = None,
-        **more: Any,
+        **options: Any,
     ) -> list[str]:
         """The lines that were printed while this was typed."""
-        story = partial(self.converse, typist or Typist(*typed), first_words, **more)
+        story = partial(self.converse, typist or Typist(*typed), first_words, **options)
         assert anyio.run(story) == 0
         return [row for row in self.out.getvalue().split("\n") if row]
 

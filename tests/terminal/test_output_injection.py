@@ -164,11 +164,11 @@ LOOKS = st.builds(
 
 @given(HOSTILE, LOOKS)
 def test_control_sequences_in_markdown_are_escaped(
-    said: str, look: TerminalCapabilities
+    text: str, look: TerminalCapabilities
 ) -> None:
     out = io.StringIO()
 
-    print_markdown(said, Printer(out, look))
+    print_markdown(text, Printer(out, look))
 
     assert ANY_ORDER.findall(OURS.sub("", out.getvalue())) == []
 

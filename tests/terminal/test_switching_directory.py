@@ -57,8 +57,8 @@ def directory_a(tmp_path: Path) -> Path:
     return path
 
 
-def view(driver: TerminalDriver, which: int = 0) -> View:
-    return fold(entries_in(driver.home.path(driver.ids[which]))[0])
+def view(driver: TerminalDriver, index: int = 0) -> View:
+    return fold(entries_in(driver.home.path(driver.ids[index]))[0])
 
 
 def events(driver: TerminalDriver, kind: type[News]) -> list[News]:

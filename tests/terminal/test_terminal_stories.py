@@ -25,9 +25,9 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
     terminals: list[Terminal] = []
 
-    def start(*arguments: str, program: Path = STAGE, **more: object) -> Terminal:
+    def start(*arguments: str, program: Path = STAGE, **options: object) -> Terminal:
         terminal = Terminal(
-            program, *arguments, directory=tmp_path, compiled=compiled, **more
+            program, *arguments, directory=tmp_path, compiled=compiled, **options
         )  # type: ignore[arg-type]
         terminals.append(terminal)
         return terminal

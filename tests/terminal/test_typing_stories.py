@@ -27,10 +27,10 @@ def paste(text: str) -> str:
 def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     terminals: list[Terminal] = []
 
-    def start(*arguments: str, **more: object) -> Terminal:
-        more = {"SHELL": "/bin/sh", **more}
+    def start(*arguments: str, **options: object) -> Terminal:
+        options = {"SHELL": "/bin/sh", **options}
         terminal = Terminal(
-            STAGE, *arguments, directory=tmp_path, compiled=compiled, **more
+            STAGE, *arguments, directory=tmp_path, compiled=compiled, **options
         )  # type: ignore[arg-type]
         terminals.append(terminal)
         terminal.until("›")

@@ -24,11 +24,11 @@ def run_calls(
     workspace: Path,
     *calls: tuple[str, dict[str, object]],
     mode: str = "accept-edits",
-    **more: object,
+    **options: object,
 ) -> Result:
     """One turn with these calls, one after the other."""
     steps = [[(name, msgspec.json.encode(found).decode())] for name, found in calls]
-    settings = {"permission_mode": mode, "limits.steps": len(steps) + 2, **more}
+    settings = {"permission_mode": mode, "limits.steps": len(steps) + 2, **options}
     provider = ScriptedProvider(*steps, "Done.")
     return Agent(provider=provider, directory=workspace, settings=settings).run("Go.")
 

@@ -45,7 +45,7 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
 
     def open_(
         *answers: dict[str, object], flags: tuple[str, ...] = (), script: bool = True,
-        **more: object,
+        **options: object,
     ) -> Terminal:  # fmt: skip
         file = tmp_path / "script.jsonl"
         if script:
@@ -53,7 +53,7 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
             flags = ("--script", str(file), *flags)
         terminal = Terminal(
             PROGRAM, "tui", *flags, directory=work, compiled=compiled,
-            REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **more},  # type: ignore[arg-type]
+            REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **options},  # type: ignore[arg-type]
         )  # fmt: skip
         terminals.append(terminal)
         return terminal

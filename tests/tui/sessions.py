@@ -55,8 +55,8 @@ class Story:
                 self.frames.append(Frame(self._seq, 0, entry))
         return self
 
-    def turn(self, said: str, *steps: Event | Live | Sequence[Event | Live]) -> "Story":
-        self.tell(Said(said))
+    def turn(self, text: str, *steps: Event | Live | Sequence[Event | Live]) -> "Story":
+        self.tell(Said(text))
         seq = self._seq
         self.tell(TurnStarted(seq), Delivered((seq,)), ModelAsked())
         for step in steps:

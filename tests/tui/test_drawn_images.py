@@ -113,9 +113,9 @@ def test_images_are_drawn_only_in_known_terminals(
     assert image_protocol(environ) == protocol
 
 
-def draw_image(protocol: str, content: bytes, **more: str) -> ImagePainter:
+def draw_image(protocol: str, content: bytes, **options: str) -> ImagePainter:
     environ = {"kitty": {"TERM": "xterm-kitty"}, "iterm": {"TERM_PROGRAM": "iTerm.app"}}
-    painter = ImagePainter({**environ[protocol], **more})
+    painter = ImagePainter({**environ[protocol], **options})
     size = image_size(content, CELL)
     assert size is not None
     painter.set_size("sha", size)

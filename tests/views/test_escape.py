@@ -51,8 +51,8 @@ def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
 
 
 @given(NASTY)
-def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
-    for text in (visible(said), escape_hidden(said), escape_to_one_line(said)):
+def test_escaped_text_has_no_control_or_format_characters(message: str) -> None:
+    for text in (visible(message), escape_hidden(message), escape_to_one_line(message)):
         left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", text)
         left = re.sub(SIGNS, "", left)
         assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
@@ -60,15 +60,15 @@ def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
 
 @given(NASTY, st.data())
 def test_text_escaped_in_pieces_equals_text_escaped_at_once(
-    said: str, data: st.DataObject
+    message: str, data: st.DataObject
 ) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
-    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
+    pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
     prose = Visible()
 
     text = "".join(prose.add(piece) for piece in pieces) + prose.end()
 
-    assert text == visible(said)
+    assert text == visible(message)
 
 
 def test_exact_escapes_hidden_characters_and_lists_them() -> None:

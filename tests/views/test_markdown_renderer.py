@@ -47,17 +47,17 @@ def test_a_long_line_of_code_is_broken_with_a_mark_or_left_to_the_terminal() -> 
 @example("- x\n- y\n", 1, 20, True)
 @example("1**1**", 1, 20, True)
 def test_text_rendered_in_pieces_prints_the_same_as_at_once(
-    said: str, size: int, room: int, styled: bool
+    text: str, size: int, room: int, styled: bool
 ) -> None:
     whole, pieces = (
         MarkdownRenderer(room, styled=styled),
         MarkdownRenderer(room, styled=styled),
     )
 
-    at_once = whole.add(said) + whole.end()
+    at_once = whole.add(text) + whole.end()
     result: list[Piece] = []
-    for at in range(0, len(said), size):
-        result += pieces.add(said[at : at + size])
+    for at in range(0, len(text), size):
+        result += pieces.add(text[at : at + size])
     result += pieces.end()
 
     assert result == at_once
@@ -74,21 +74,21 @@ WORDY = st.lists(
 
 @given(WORDY, st.integers(1, 40), st.integers(20, 120), st.booleans())
 def test_rows_printed_early_equal_rows_of_the_complete_text(
-    said: str, size: int, room: int, styled: bool
+    text: str, size: int, room: int, styled: bool
 ) -> None:
     pieces = MarkdownRenderer(room, styled=styled)
     result: list[Piece] = []
-    for at in range(0, len(said), size):
-        result += pieces.add(said[at : at + size])
+    for at in range(0, len(text), size):
+        result += pieces.add(text[at : at + size])
 
-    assert plain_text([tuple(result + pieces.end())]) == render(said, room, styled=styled)
+    assert plain_text([tuple(result + pieces.end())]) == render(text, room, styled=styled)
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
 def test_no_line_is_wider_than_the_screen_except_an_address_on_its_own_line(
-    said: str, room: int, styled: bool, links: bool
+    text: str, room: int, styled: bool, links: bool
 ) -> None:
-    rows = render(said, room, styled=styled, links=links).split("\n")
+    rows = render(text, room, styled=styled, links=links).split("\n")
 
     assert [r for r in rows if cells(r) > room and not ADDRESS.fullmatch(r.strip())] == []
 
@@ -115,11 +115,11 @@ def test_every_word_of_every_block_is_printed_once_and_in_order(
 
 
 @given(TEXTS)
-def test_without_markdown_rendering_text_is_printed_unchanged(said: str) -> None:
-    text = render(said, 0, marks=False)
+def test_without_markdown_rendering_text_is_printed_unchanged(message: str) -> None:
+    text = render(message, 0, marks=False)
 
     assert [row.rstrip(" ") for row in text.split("\n")] == [
-        row.rstrip(" ") for row in said.split("\n")
+        row.rstrip(" ") for row in message.split("\n")
     ]
 
 

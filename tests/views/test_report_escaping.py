@@ -33,8 +33,8 @@ def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
 
 
 @given(hostile, hostile)
-def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> None:
-    texts = list(finding_lines([Finding("disk", "wrong", said, do)]))
+def test_a_finding_is_one_line_and_its_advice_another(message: str, do: str) -> None:
+    texts = list(finding_lines([Finding("disk", "wrong", message, do)]))
 
     assert len(texts) == (2 if do else 1)
     assert all(is_harmless(text) and "\n" not in text for text in texts)

@@ -48,13 +48,13 @@ UNIFIED = "--- a/a.md\n+++ b/a.md\t2026\n@@ -1 +1 @@\n-x\n+y\n"
 
 
 def change_events(
-    outcome: Any, text: str = "", *, name: str = "write_file", real: str = "", **given: str
+    outcome: Any, text: str = "", *, name: str = "write_file", real: str = "", **fields: str
 ) -> list[Event]:
     """A call of a tool that changes files, as an answer of its own, and its end."""
-    arguments = Raw(json.dumps(given or {"path": "notes.md"}).encode())
+    arguments = Raw(json.dumps(fields or {"path": "notes.md"}).encode())
     message = Message("assistant", (ToolCall("w", name, arguments),))
-    path = str(given.get("path", "notes.md"))
-    real = "/w/a.md" if "patch" in given else real or f"/w/{path}"
+    path = str(fields.get("path", "notes.md"))
+    real = "/w/a.md" if "patch" in fields else real or f"/w/{path}"
     judged = [Judged("w", "allow", real_path=real)]
     diffs = (Diff(f"/w/{path}", "changed", ""),) if outcome == "done" else ()
     return [ModelAnswered(message), *judged, Started("w"), Ended("w", outcome, text, diffs)]

@@ -38,9 +38,10 @@ CONTEXTS: tuple[Context, ...] = get_args(Context)
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
-def conversation(*said: tuple[Role, str]) -> tuple[StoredMessage, ...]:
+def conversation(*messages: tuple[Role, str]) -> tuple[StoredMessage, ...]:
     return tuple(
-        StoredMessage(n, Message(role, (Text(t),))) for n, (role, t) in enumerate(said, 1)
+        StoredMessage(n, Message(role, (Text(t),)))
+        for n, (role, t) in enumerate(messages, 1)
     )
 
 
@@ -476,9 +477,9 @@ TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 @settings(max_examples=50)
 @given(TALKS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS), st.integers(1, 9))
 def test_message_text_cannot_forge_another_message_in_the_prompt(
-    said: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
+    text: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
 ) -> None:
-    transcript_lines = transcript(conversation(*said), context, window, system)
+    transcript_lines = transcript(conversation(*text), context, window, system)
 
     assert PARSED[form](format_transcript(transcript_lines, form)) == [
         (one.speaker, expected_text(one.text, form)) for one in transcript_lines
@@ -488,9 +489,9 @@ def test_message_text_cannot_forge_another_message_in_the_prompt(
 @settings(max_examples=50)
 @given(TALKS, st.sampled_from(CONTEXTS), st.integers(1, 9))
 def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
-    said: list[tuple[Role, str]], context: Context, window: int
+    text: list[tuple[Role, str]], context: Context, window: int
 ) -> None:
-    whole = (*said, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
+    whole = (*text, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
 
     transcript_lines = transcript(conversation(*whole), context, window)
 

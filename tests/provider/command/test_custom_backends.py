@@ -33,9 +33,9 @@ def settings(text: str) -> tuple[CommandSpec, ...]:
     return parse_own_commands(msgspec.convert(data["commands"], dict[str, ProgramSettings]))
 
 
-def own_command(**given: Any) -> CommandSpec:
+def own_command(**fields: Any) -> CommandSpec:
     return from_settings(
-        "mine", ProgramSettings(**{"command": ("prog",), "tools": "none", **given})
+        "mine", ProgramSettings(**{"command": ("prog",), "tools": "none", **fields})
     )
 
 

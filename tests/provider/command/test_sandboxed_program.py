@@ -34,13 +34,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_program(home: Path, body: str, text: str = "Hello.", **more: str) -> list[Delta]:
+def run_program(home: Path, body: str, text: str = "Hello.", **options: str) -> list[Delta]:
     write_shell_program(home / "bin", body, "coro")
     environ = {
         "PATH": f"{home / 'bin'}:/usr/bin:/bin",
         "HOME": str(home / "home"),
         "REFOLD_HOME": str(home),
-        **more,
+        **options,
     }
     program = SandboxedProgram(
         find("coro"), "", environ, ConversationFormat("fresh", "plain", 20)

@@ -37,10 +37,10 @@ def place(tmp_path: Path) -> Iterator[Path]:
         stop(status)
 
 
-def server(place: Path, how: str = "", keep: float = 60.0, **more: Any) -> SharedServer:
+def server(place: Path, how: str = "", keep: float = 60.0, **options: Any) -> SharedServer:
     command = (sys.executable, str(PRETENDING), how)
     serving = Serving(keep=keep, context=512, template="{{ messages }}")
-    environ = more.pop("environ", dict(os.environ))
+    environ = options.pop("environ", dict(os.environ))
     return SharedServer(
         place / "model.gguf", place / "local", serving, command=command, environ=environ
     )

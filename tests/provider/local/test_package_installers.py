@@ -33,8 +33,8 @@ def index(tmp_path: Path) -> Iterator[str]:
         (package / "index.html").write_text(f'<a href="{name}">{name}</a>')
 
     class Files(SimpleHTTPRequestHandler):
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given, directory=str(tmp_path / "index"))  # type: ignore[arg-type]
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(tmp_path / "index"))  # type: ignore[arg-type]
 
         def log_message(self, format: str, *args: object) -> None:
             pass

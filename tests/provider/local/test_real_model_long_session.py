@@ -51,10 +51,10 @@ def test_task_longer_than_the_window_is_completed_with_compaction(
     here.mkdir()
     size = write_long_files(here)
 
-    def turn(asks: str, *more: str) -> str:
+    def turn(prompt: str, *flags: str) -> str:
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "refold", "-p", asks, "--yolo", *more),
+                *(sys.executable, "-m", "refold", "-p", prompt, "--yolo", *flags),
                 *("-m", f"local/{MODEL.name}", "--output-format", "json"),
             ],
             cwd=here,

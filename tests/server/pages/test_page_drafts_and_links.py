@@ -19,9 +19,9 @@ pytestmark = [
 ]
 
 
-def run(program: str, module: str, **given: object) -> Any:
+def run(program: str, module: str, **fields: object) -> Any:
     assert NODE
-    text = json.dumps({"module": (SHARED / module).as_uri(), **given})
+    text = json.dumps({"module": (SHARED / module).as_uri(), **fields})
     done = subprocess.run(
         [NODE, HERE / program], input=text.encode(), capture_output=True, check=True,
         timeout=60,

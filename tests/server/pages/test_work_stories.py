@@ -21,8 +21,8 @@ TABS = {"/": {"tasks": "To do", "team": "Helpers", "background": "Running"},
         "/dev": {"tasks": "Tasks", "team": "Team", "background": "Background"}}  # fmt: skip
 
 
-def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    return {"calls": [{"tool": tool, "arguments": args} for tool, args in wanted]}
+def calls(*pairs: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"calls": [{"tool": tool, "arguments": args} for tool, args in pairs]}
 
 
 def panel(page: Any, name: str) -> Any:
