@@ -31,6 +31,8 @@ def list_imports(
     With `types` also those that only a type checker reads.
     """
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue  # no import is in an expression
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             if types:
                 yield from list_imports(ast.Module(node.body, []), names)
@@ -38,9 +40,11 @@ def list_imports(
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield from {whole if whole in names else node.module} & set(names)
+                name = whole if whole in names else node.module
+                if name in names:
+                    yield name
         elif isinstance(node, ast.Import):
-            yield from {alias.name for alias in node.names} & set(names)
+            yield from (alias.name for alias in node.names if alias.name in names)
         yield from list_imports(node, names, types=types)
 
 
