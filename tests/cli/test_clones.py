@@ -1,4 +1,4 @@
-"""`--clone`: a session in a fresh clone, and what comes of it. No credential gets there."""
+"""`--clone`: a session in a fresh clone, and its result. No credential gets there."""
 
 import base64
 import json

@@ -40,7 +40,7 @@ def _pass_on(reading: int, writing: int, delay_seconds: float) -> None:
         while data:
             due, data = pieces.get()
             time.sleep(max(0.0, due - time.monotonic()))
-            with suppress(OSError):  # nobody reads any more
+            with suppress(OSError):  # the reader has closed it
                 write_all(writing, data)
         os.close(writing)
 

@@ -28,7 +28,7 @@ from refold.values.messages import (
 
 CONTEXTS: tuple[Context, ...] = get_args(Context)
 FORMATS: tuple[Format, ...] = get_args(Format)
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "backends.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
 
 def conversation(*parts: tuple[Role, Part]) -> Log[StoredMessage]:

@@ -68,7 +68,7 @@ def _enter_clone(args: Namespace) -> Generator[None]:
 def _return_to_clone(
     args: Namespace, find_session_directory: Callable[[Namespace], SessionDirectory]
 ) -> Generator[None]:
-    """A session that is resumed may work in a clone: then say at the end what came of it."""
+    """A session that is resumed may work in a clone: then report its result at the end."""
     from refold.cli.flags import PICK_SESSION
 
     try:

@@ -1,4 +1,4 @@
-"""`--clone`: a fresh clone that a session works in, and what comes of it.
+"""`--clone`: a fresh clone that a session works in, and its result.
 
 git gets the repository on this machine (`place.git_source`). Everything after that is a command in the
 workspace, in its sandbox, here or elsewhere: unpacking the bundle, the setup command with network,

@@ -94,7 +94,7 @@ async def save(
 async def _changes(
     snapshots: Snapshots, before: Trees, after: Trees
 ) -> Sequence[FileChange]:
-    """What is different, or () if that cannot be told: `before` may be lost with its place."""
+    """What is different, or () if that is not known: `before` may be lost with its place."""
     try:
         return await anyio.to_thread.run_sync(snapshots.changes, before, after)
     except ToolFailed:

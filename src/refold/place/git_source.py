@@ -71,7 +71,7 @@ def parse_source(text: str) -> GitSource:
     elif match := _SCP_PATTERN.fullmatch(text):
         start, path = f"{match[1]}:", match[2]
     else:
-        raise _refusal(text, "it is no address of a repository")
+        raise _refusal(text, "it is not an address of a repository")
     path, at, ref = path.rpartition("@") if "@" in path else (path, "", "")
     if not path.strip("/") or path.startswith("-"):
         raise _refusal(text, f"{path!r} is not the path of a repository")

@@ -4,7 +4,7 @@ Both print the same JSON lines and are parsed by one reader. `grep_walk` is a pr
 its own, because that is the only way to stop a pattern that never finishes.
 
 Both walk the directory themselves, so the remembered walk of `place.file_walk` saves nothing here:
-reading the files takes most of the time (ripgrep lists 80,000 in 0.14 s), and so many names do not
+reading the files takes most of the time (ripgrep lists 80,000 in 0.14 s), and their names do not
 fit into the arguments of a program.
 """
 

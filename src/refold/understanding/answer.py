@@ -164,7 +164,7 @@ def _line_fact(what: str, path: str, line: int, text: str) -> Fact:
 def _best(question: str, statements: Sequence[KnownStatement]) -> Sequence[KnownStatement]:
     """The statements that share the most of the rare words of the question; about directories first, if none."""
     wanted = set(_words(question)) - _COMMON_WORDS
-    bags = [set(_words(_searched(item))) for item in statements]
+    bags = [set(_words(_text_to_search(item))) for item in statements]
     counts = Counter(word for bag in bags for word in bag & wanted)
     scores = [
         sum(log(1 + len(bags) / counts[word]) for word in bag & wanted) for bag in bags
@@ -176,7 +176,7 @@ def _best(question: str, statements: Sequence[KnownStatement]) -> Sequence[Known
     return [statements[n] for n in order[:_MAX_STATEMENTS]]
 
 
-def _searched(item: KnownStatement) -> str:
+def _text_to_search(item: KnownStatement) -> str:
     return " ".join((item.about, item.text, *(each.quote for each in item.evidence)))
 
 

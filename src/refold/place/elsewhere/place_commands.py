@@ -139,8 +139,8 @@ class PlaceCommands:
 class RecentOutput:
     """What the reading thread has and the event loop has not: the newest, and the rest counted.
 
-    Nothing waits for the event loop, because the same thread reads for all other calls. A listener is
-    told no more at once, so nothing is lost that it would get.
+    Nothing waits for the event loop, because the same thread reads for all other calls. A listener
+    stops receiving at once, so nothing is lost that it would get.
     """
 
     def __init__(self) -> None:

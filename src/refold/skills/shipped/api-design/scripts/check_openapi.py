@@ -26,7 +26,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file")
     found = parser.parse_args(arguments)
-    document = loaded(found.file)
+    document = load(found.file)
     wrong = [
         *of_document(document),
         *of_references(document, document),
@@ -42,7 +42,7 @@ def main(arguments):
     return 1 if wrong else 0
 
 
-def loaded(path):
+def load(path):
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
@@ -96,7 +96,7 @@ def of_references(node, document, where="#"):
         if (
             isinstance(target, str)
             and target.startswith("#")
-            and resolved(node, document) is None
+            and resolve(node, document) is None
         ):
             yield f"{where}: {target} is not there"
         for key, value in node.items():
@@ -106,7 +106,7 @@ def of_references(node, document, where="#"):
             yield from of_references(value, document, f"{where}/{at}")
 
 
-def resolved(node, document):
+def resolve(node, document):
     """What a reference stands for; None where it leads nowhere."""
     for _ in range(20):
         if not isinstance(node, dict) or "$ref" not in node:
@@ -151,7 +151,7 @@ def of_paths(document):
 
 def of_parameters(called, path, holders, document):
     listed = [
-        resolved(p, document) or {} for h in holders for p in h.get("parameters") or ()
+        resolve(p, document) or {} for h in holders for p in h.get("parameters") or ()
     ]
     declared = {p.get("name") for p in listed if p.get("in") == "path"}
     named = set(re.findall(r"\{([^}]*)\}", path))
@@ -172,7 +172,7 @@ def of_answers(called, method, operation, document):
     if not any(code[:1] == "4" or code in ("default", "4XX") for code in codes):
         yield f"{called} says nothing of errors (4xx)"
     for code, answer in answers.items():
-        told = resolved(answer, document) or {}
+        told = resolve(answer, document) or {}
         if not told.get("description"):
             yield f"{called}: the answer {code} has no description"
         if str(code) == "204" and told.get("content"):
@@ -207,9 +207,9 @@ def of_style(document):
 def of_lists(called, item, operation, document):
     """A list has to come in pages, and in an object."""
     for code, answer in (operation.get("responses") or {}).items():
-        content = (resolved(answer, document) or {}).get("content") or {}
+        content = (resolve(answer, document) or {}).get("content") or {}
         schema = (
-            resolved((content.get("application/json") or {}).get("schema") or {}, document)
+            resolve((content.get("application/json") or {}).get("schema") or {}, document)
             or {}
         )
         if not str(code).startswith("2"):
@@ -217,11 +217,11 @@ def of_lists(called, item, operation, document):
         if schema.get("type") == "array":
             yield f"{called} answers with a bare array: nothing can be added to it"
         held = [
-            resolved(p, document) or {} for p in (schema.get("properties") or {}).values()
+            resolve(p, document) or {} for p in (schema.get("properties") or {}).values()
         ]
         if any(p.get("type") == "array" for p in held) and not called.endswith("}"):
             listed = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
-            names = {(resolved(p, document) or {}).get("name") for p in listed}
+            names = {(resolve(p, document) or {}).get("name") for p in listed}
             if not names & {
                 "limit",
                 "cursor",
