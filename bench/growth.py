@@ -343,11 +343,11 @@ def measure_storage(run: Run) -> Action:
     here = paths({"REFOLD_HOME": str(home.root.parent)})
     storage = Storage(home, here, here.data / "models", lambda _, __: None)
 
-    def look() -> None:
+    def measure() -> None:
         sizes_by_kind(storage.files(), 1.8e9)
         list(storage.leftovers())
 
-    return look
+    return measure
 
 
 def _sessions(folder: Path, count: int) -> JournalDirectory:

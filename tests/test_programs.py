@@ -20,7 +20,7 @@ OTHER_USER = 12345
 
 
 @pytest.fixture
-def ws(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Path:
     (tmp_path / "ws").mkdir()
     return tmp_path / "ws"
 
@@ -41,73 +41,80 @@ def path_of_folders(*folders: Path | str) -> Mapping[str, str]:
     "inside", [".venv/bin", "node_modules/.bin", "bin", ".", "a/very/deep/one"]
 )
 def test_a_program_in_the_workspace_is_never_used(
-    ws: Path, tmp_path: Path, inside: str
+    workspace: Path, tmp_path: Path, inside: str
 ) -> None:
-    write_program(ws / inside)
+    write_program(workspace / inside)
     good = write_program(tmp_path / "tools")
-    result = Programs(path_of_folders(ws / inside, good.parent), (str(ws),))
+    result = Programs(path_of_folders(workspace / inside, good.parent), (str(workspace),))
 
     assert result.find("git") == str(good)
     assert [path for path, _ in result.skipped_programs("git")] == [
-        str(ws / inside / "git")
+        str(workspace / inside / "git")
     ]
-    assert str(ws) in result.skipped_programs("git")[0][1]
+    assert str(workspace) in result.skipped_programs("git")[0][1]
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
 def test_relative_path_entries_are_ignored(
-    ws: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
-    write_program(ws / "bin")
-    write_program(ws)
-    monkeypatch.chdir(ws)
+    write_program(workspace / "bin")
+    write_program(workspace)
+    monkeypatch.chdir(workspace)
 
-    assert Programs(path_of_folders(entry, "/nonexistent"), (str(ws),)).find("git") == ""
+    assert (
+        Programs(path_of_folders(entry, "/nonexistent"), (str(workspace),)).find("git")
+        == ""
+    )
 
 
 def test_links_into_the_workspace_are_resolved_and_not_used(
-    ws: Path, tmp_path: Path
+    workspace: Path, tmp_path: Path
 ) -> None:
     """As the directory, as the program, and as one link of a chain that ends well."""
     good = write_program(tmp_path / "tools")
-    write_program(ws / "bin")
-    (tmp_path / "linked").symlink_to(ws / "bin")
+    write_program(workspace / "bin")
+    (tmp_path / "linked").symlink_to(workspace / "bin")
     (tmp_path / "direct").mkdir()
-    (tmp_path / "direct/git").symlink_to(ws / "bin/git")
-    (ws / "hop").symlink_to(good)
+    (tmp_path / "direct/git").symlink_to(workspace / "bin/git")
+    (workspace / "hop").symlink_to(good)
     (tmp_path / "hops").mkdir()
-    (tmp_path / "hops/git").symlink_to(ws / "hop")
+    (tmp_path / "hops/git").symlink_to(workspace / "hop")
 
     for folder in ("linked", "direct", "hops"):
-        assert Programs(path_of_folders(tmp_path / folder), (str(ws),)).find("git") == "", (
-            folder
-        )
+        assert (
+            Programs(path_of_folders(tmp_path / folder), (str(workspace),)).find("git")
+            == ""
+        ), folder
 
 
-def test_a_link_to_a_system_program_is_used(ws: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_system_program_is_used(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
 
-    result = Programs(path_of_folders(tmp_path / "bin"), (str(ws),))
+    result = Programs(path_of_folders(tmp_path / "bin"), (str(workspace),))
 
     assert result.find("sh") == str(tmp_path / "bin/sh")
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o755, True), (0o757, False), (0o777, False)])
 def test_a_program_that_everybody_can_write_is_not_used(
-    ws: Path, tmp_path: Path, mode: int, taken: bool
+    workspace: Path, tmp_path: Path, mode: int, taken: bool
 ) -> None:
     for what in (write_program(tmp_path / "a"), write_program(tmp_path / "b").parent):
         what.chmod(mode)
         program = tmp_path / ("a" if what.name == "git" else "b") / "git"
 
         assert (
-            bool(Programs(path_of_folders(program.parent), (str(ws),)).find("git")) is taken
+            bool(Programs(path_of_folders(program.parent), (str(workspace),)).find("git"))
+            is taken
         )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path) -> None:
+def test_a_program_of_another_user_or_group_is_not_used(
+    workspace: Path, tmp_path: Path
+) -> None:
     theirs, groups, above = (write_program(tmp_path / n / "bin") for n in ("t", "g", "u"))
     os.chown(theirs, OTHER_USER, 0)
     os.chown(groups.parent, 0, OTHER_USER)
@@ -115,18 +122,20 @@ def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path
     os.chown(above.parent.parent, OTHER_USER, 0)
 
     for program in (theirs, groups, above):
-        assert Programs(path_of_folders(program.parent), (str(ws),)).find("git") == ""
+        assert (
+            Programs(path_of_folders(program.parent), (str(workspace),)).find("git") == ""
+        )
 
 
 def test_programs_in_the_repository_of_the_workspace_are_not_used(
-    ws: Path,
+    workspace: Path,
 ) -> None:
-    write_program(ws / "node_modules/.bin")
-    (ws / ".git").mkdir()
-    (ws / "packages/one").mkdir(parents=True)
+    write_program(workspace / "node_modules/.bin")
+    (workspace / ".git").mkdir()
+    (workspace / "packages/one").mkdir(parents=True)
 
     result = Programs(
-        path_of_folders(ws / "node_modules/.bin"), (str(ws / "packages/one"),)
+        path_of_folders(workspace / "node_modules/.bin"), (str(workspace / "packages/one"),)
     )
 
     assert result.find("git") == ""
@@ -146,39 +155,47 @@ def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Pa
 
 
 def test_a_program_that_appears_later_in_the_workspace_is_not_used(
-    ws: Path, tmp_path: Path
+    workspace: Path, tmp_path: Path
 ) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(path_of_folders(ws / ".venv/bin", good.parent), (str(ws),))
+    result = Programs(
+        path_of_folders(workspace / ".venv/bin", good.parent), (str(workspace),)
+    )
     before = result.find("git")
-    write_program(ws / ".venv/bin")
+    write_program(workspace / ".venv/bin")
     good.unlink()
 
     assert (before, result.find("git")) == (str(good), "")
 
 
-def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
-    mine = write_program(ws / "tools", "my-editor")
+def test_a_program_given_by_its_absolute_path_is_used(workspace: Path) -> None:
+    mine = write_program(workspace / "tools", "my-editor")
 
-    assert Programs(path_of_folders("/bin"), (str(ws),)).find(str(mine)) == str(mine)
+    assert Programs(path_of_folders("/bin"), (str(workspace),)).find(str(mine)) == str(mine)
 
 
-def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
-    program = write_program(ws)
-    result = Programs(path_of_folders(ws), (str(ws),))
+def test_a_missing_or_untrusted_program_gives_its_reason(workspace: Path) -> None:
+    program = write_program(workspace)
+    result = Programs(path_of_folders(workspace), (str(workspace),))
 
-    with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
+    with pytest.raises(
+        BadInput, match=f"{program} is not run, because it lies in {workspace}"
+    ):
         result.require("git")
     with pytest.raises(BadInput, match="there is no program 'nowhere'"):
         result.require("nowhere")
 
 
-def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:
+def test_path_of_started_programs_excludes_the_workspace(
+    workspace: Path, tmp_path: Path
+) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(path_of_folders(ws / "bin", good.parent, ws), (str(ws),))
+    result = Programs(
+        path_of_folders(workspace / "bin", good.parent, workspace), (str(workspace),)
+    )
 
     assert result.path.split(":")[0] == str(good.parent)
-    assert str(ws) not in result.path
+    assert str(workspace) not in result.path
 
 
 def test_programs_are_started_only_by_absolute_path() -> None:
@@ -229,11 +246,11 @@ def test_a_program_run_has_empty_stdin_and_its_output_is_captured() -> None:
     "command", ["doctor --offline", "tour", "-p hello --script {script}"]
 )
 def test_no_program_of_the_workspace_runs_on_the_host(
-    ws: Path, tmp_path: Path, command: str
+    workspace: Path, tmp_path: Path, command: str
 ) -> None:
     """A repository that brings its own bwrap, git and rg, with its `.venv` activated."""
     for name in ("bwrap", "git", "rg", "less", "uv", "pip", "bash", "sh", "python3"):
-        program = write_program(ws / ".venv/bin", name)
+        program = write_program(workspace / ".venv/bin", name)
         program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\nexit 1\n")
     script = tmp_path / "script"
     calls = '{"calls":[{"tool":"bash","arguments":{"command":"ls"}}]}'
@@ -241,14 +258,14 @@ def test_no_program_of_the_workspace_runs_on_the_host(
     words = command.format(script=script).split()
     environ = {
         **os.environ,
-        "PATH": f"{ws}/.venv/bin:{os.environ['PATH']}",
-        "VIRTUAL_ENV": f"{ws}/.venv",
+        "PATH": f"{workspace}/.venv/bin:{os.environ['PATH']}",
+        "VIRTUAL_ENV": f"{workspace}/.venv",
         "REFOLD_HOME": str(tmp_path / "home"),
     }
 
     refold = Path(sys.executable).parent / "refold"
     subprocess.run(
-        [refold, *words], cwd=ws, env=environ, stdin=subprocess.DEVNULL,
+        [refold, *words], cwd=workspace, env=environ, stdin=subprocess.DEVNULL,
         capture_output=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -256,14 +273,14 @@ def test_no_program_of_the_workspace_runs_on_the_host(
 
 
 def test_a_known_workspace_is_excluded_from_later_program_searches(
-    ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An editor or a pager is looked for by who knows of no directory that was added."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    write_program(ws / ".venv/bin", "less")
-    environ = path_of_folders(ws / ".venv/bin")
+    write_program(workspace / ".venv/bin", "less")
+    environ = path_of_folders(workspace / ".venv/bin")
 
-    Programs(environ, (str(ws),))
+    Programs(environ, (str(workspace),))
 
     assert Programs(environ).find("less") == ""

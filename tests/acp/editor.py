@@ -220,7 +220,7 @@ class Connected:
 
 
 @asynccontextmanager
-async def editor(
+async def connect_editor(
     workspace: Path,
     *lines: Document,
     said: Said | None = None,

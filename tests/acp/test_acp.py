@@ -21,7 +21,7 @@ from refold.client.session import Session
 from refold.config.paths import paths
 from refold.journal.events.kinds import ModeChanged, Said
 from refold.values.modes import MODE_MEANINGS
-from tests.acp.editor import Connected, editor
+from tests.acp.editor import Connected, connect_editor
 from tests.cli.running import call
 from tests.client.test_joined_sessions import Owner, make_launch
 from tests.mcp import fake_server
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 def test_a_prompt_is_answered(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "Hello there."}) as at:
+        async with connect_editor(project_directory, {"text": "Hello there."}) as at:
             session = await at.new()
             ended = await at.prompt(session, "Hi")
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Hello there.")
@@ -46,7 +46,7 @@ def test_a_prompt_is_answered(project_directory: Path) -> None:
 
 def test_actions_of_an_editor_are_recorded_with_its_name(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "Hello there."}) as at:
+        async with connect_editor(project_directory, {"text": "Hello there."}) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             await at.agent.set_session_mode(mode_id="accept-edits", session_id=session)
@@ -87,7 +87,7 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
+        async with connect_editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
 
@@ -120,7 +120,7 @@ def test_a_change_that_the_person_denies_is_not_made(project_directory: Path) ->
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "I see."}, said=lambda *_: "no"
         ) as at:
             session = await at.new()
@@ -141,7 +141,9 @@ def test_a_call_allowed_for_the_session_is_asked_about_once(
 
     async def check() -> None:
         lines = (READ, EDIT, again, {"text": "Done."})
-        async with editor(project_directory, *lines, said=lambda *_: "session") as at:
+        async with connect_editor(
+            project_directory, *lines, said=lambda *_: "session"
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2, then 3")
             assert len(at.editor.asked) == 1
@@ -154,7 +156,7 @@ def test_cancel_ends_a_running_command_and_the_turn(project_directory: Path) -> 
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> None:
-        async with editor(project_directory, waits, {"text": "never"}) as at:
+        async with connect_editor(project_directory, waits, {"text": "never"}) as at:
             session = await at.new()
             async with anyio.create_task_group() as group:
 
@@ -174,7 +176,7 @@ def test_a_prompt_cancelled_immediately_ends(project_directory: Path) -> None:
     waits = call("bash", command="sleep 600")
 
     async def check() -> None:
-        async with editor(project_directory, *[waits] * 9, {"text": "Next."}) as at:
+        async with connect_editor(project_directory, *[waits] * 9, {"text": "Next."}) as at:
             session = await at.new()
             for _ in range(5):  # before, while and after the turn begins
                 async with anyio.create_task_group() as group:
@@ -194,7 +196,7 @@ def test_cancel_during_a_permission_question_ends_the_turn(project_directory: Pa
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "never"}, said=lambda *_: "…"
         ) as at:
             session = await at.new()
@@ -218,11 +220,11 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
+        async with connect_editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
             session = await at.new()
             await at.prompt(session, "Make x 2")
 
-        async with editor(project_directory, {"text": "Nothing more."}) as at:
+        async with connect_editor(project_directory, {"text": "Nothing more."}) as at:
             sessions = await at.agent.list_sessions(cwd=str(project_directory))
             assert [(item.session_id, item.cwd) for item in sessions.sessions] == [
                 (session, str(project_directory))
@@ -249,7 +251,9 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(
 
 def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "One."}, {"text": "Two."}) as at:
+        async with connect_editor(
+            project_directory, {"text": "One."}, {"text": "Two."}
+        ) as at:
             session = await at.new()
             await at.prompt(session, "First")
             forked = await at.agent.fork_session(
@@ -273,7 +277,7 @@ def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None
 
 def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "Yes."}) as at:
+        async with connect_editor(project_directory, {"text": "Yes."}) as at:
             result = await at.agent.new_session(cwd=str(project_directory), mcp_servers=[])
             session = result.session_id
             assert [
@@ -308,7 +312,7 @@ def test_images_and_embedded_files_reach_the_model(
     file = acp.embedded_text_resource("file:///w/a%20b.py", "x = 1", mime_type="text/x")
 
     async def check() -> None:
-        async with editor(project_directory, {"text": "Seen."}) as at:
+        async with connect_editor(project_directory, {"text": "Seen."}) as at:
             session = await at.new()
             more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
             ended = await at.prompt(session, "Look at ", *more)
@@ -327,7 +331,7 @@ def test_todos_are_sent_to_the_editor_as_a_plan(project_directory: Path) -> None
     ]
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, call("todo_write", todos=todos), {"text": "Done."}
         ) as at:
             session = await at.new()
@@ -364,7 +368,9 @@ def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory, ASKS, {"text": "Blue."}, elicits=True) as at:
+        async with connect_editor(
+            project_directory, ASKS, {"text": "Blue."}, elicits=True
+        ) as at:
             at.editor.filled = {"answer1": "blue"}
             session = await at.new()
             ended = await at.prompt(session, "Ask me")
@@ -383,7 +389,7 @@ def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, ASKS, {"text": "Blue."}, said=lambda *_: "1"
         ) as at:
             session = await at.new()
@@ -405,7 +411,9 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(
 
     async def check() -> None:
         lines = (plan, write, {"text": "Written."})
-        async with editor(project_directory, *lines, said=lambda *_: "accept-edits") as at:
+        async with connect_editor(
+            project_directory, *lines, said=lambda *_: "accept-edits"
+        ) as at:
             session = await at.new()
             await at.agent.set_session_mode(session_id=session, mode_id="plan")
             ended = await at.prompt(session, "Plan it")
@@ -427,7 +435,7 @@ def test_templates_are_offered_as_commands_and_expanded(
     )
 
     async def check() -> None:
-        async with editor(project_directory, {"text": "Fixed."}) as at:
+        async with connect_editor(project_directory, {"text": "Fixed."}) as at:
             session = await at.new()
             await at.editor.wait_until(
                 lambda: at.editor.updates_of("available_commands_update")
@@ -454,7 +462,7 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory) as at:
+        async with connect_editor(project_directory) as at:
             session = await at.new()
             await at.editor.wait_until(
                 lambda: at.editor.updates_of("available_commands_update")
@@ -480,7 +488,9 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "Hello."}, said=lambda *_: "y") as at:
+        async with connect_editor(
+            project_directory, {"text": "Hello."}, said=lambda *_: "y"
+        ) as at:
             session = await at.new()
             await at.editor.wait_until(
                 lambda: at.editor.updates_of("available_commands_update")
@@ -514,7 +524,9 @@ def test_the_prompt_of_a_command_that_begins_a_turn_ends_with_the_turn(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "First."}, {"text": "Second."}) as at:
+        async with connect_editor(
+            project_directory, {"text": "First."}, {"text": "Second."}
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             ended = await at.prompt(session, "/continue")
@@ -530,7 +542,7 @@ def test_a_model_that_fails_ends_the_prompt_with_the_reason(
     project_directory: Path,
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory) as at:
+        async with connect_editor(project_directory) as at:
             session = await at.new()
             with pytest.raises(RequestError, match="the script has only 0 lines"):
                 await at.prompt(session, "Hi")
@@ -540,7 +552,7 @@ def test_a_model_that_fails_ends_the_prompt_with_the_reason(
 
 def test_a_second_prompt_during_a_turn_is_rejected(project_directory: Path) -> None:
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "x"}, said=lambda *_: "…"
         ) as at:
             (project_directory / "a.py").write_text("x = 1\n")
@@ -568,7 +580,7 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with editor(project_directory, *lines) as at:
+        async with connect_editor(project_directory, *lines) as at:
             session = await at.agent.new_session(
                 cwd=str(project_directory), mcp_servers=[server]
             )
@@ -607,7 +619,7 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             {"text": "Done."},
             {"text": "Yes."},
         )
-        async with editor(project_directory, *lines) as at:
+        async with connect_editor(project_directory, *lines) as at:
             session = await at.agent.new_session(
                 cwd=str(project_directory), mcp_servers=[server]
             )
@@ -632,7 +644,7 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(project_directory: Path)
     )
 
     async def check() -> None:
-        async with editor(project_directory, *lines) as at:
+        async with connect_editor(project_directory, *lines) as at:
             session = await at.new()
             ended = await at.prompt(session, "Delegate it")
             ((update, _),) = at.editor.asked
@@ -658,7 +670,7 @@ def test_further_directories_belong_to_the_workspace(
     reads = call("read_file", path=str(other / "b.txt"))
 
     async def check() -> None:
-        async with editor(project_directory, reads, {"text": "Read."}) as at:
+        async with connect_editor(project_directory, reads, {"text": "Read."}) as at:
             session = await at.new(additional_directories=[str(other)])
             await at.prompt(session, "Read it")
             assert at.editor.asked == []
@@ -676,7 +688,7 @@ def test_a_session_that_a_terminal_has_open_is_joined(
         async with anyio.create_task_group() as group:
             group.start_soon(here.socket.run)
             group.start_soon(here.work)
-            async with editor(project_directory) as at:
+            async with connect_editor(project_directory) as at:
                 session = here.session.id
                 await at.agent.load_session(
                     cwd=str(project_directory), session_id=session, mcp_servers=[]
@@ -699,7 +711,9 @@ def test_the_step_limit_ends_the_prompt(project_directory: Path, home: Path) -> 
     lists = call("list_files")
 
     async def check() -> None:
-        async with editor(project_directory, lists, lists, lists, {"text": "x"}) as at:
+        async with connect_editor(
+            project_directory, lists, lists, lists, {"text": "x"}
+        ) as at:
             session = await at.new()
             ended = await at.prompt(session, "List")
             assert ended.stop_reason == "max_turn_requests"
@@ -714,7 +728,7 @@ def test_a_command_of_several_lines_is_shown_completely_in_its_question(
 
     async def check() -> None:
         lines = (call("bash", command=command), {"text": "I see."})
-        async with editor(project_directory, *lines, said=lambda *_: "no") as at:
+        async with connect_editor(project_directory, *lines, said=lambda *_: "no") as at:
             await at.prompt(await at.new(), "Go on")
             ((update, _),) = at.editor.asked
             text = update.content[0].content.text
@@ -729,7 +743,9 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
     command = call("bash", command="printf 'a\\nb\\n'; exit 3")
 
     async def check() -> None:
-        async with editor(project_directory, command, {"text": "Done."}, draws=True) as at:
+        async with connect_editor(
+            project_directory, command, {"text": "Done."}, draws=True
+        ) as at:
             session = await at.new()
             await at.prompt(session, "Run it")
             told = at.editor.updates_of("tool_call", "tool_call_update")
@@ -782,7 +798,7 @@ def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with editor(
+        async with connect_editor(
             project_directory, *lines, elicits=elicits, said=choose_option
         ) as at:
             at.editor.filled = filled

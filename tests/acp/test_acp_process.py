@@ -12,7 +12,7 @@ import anyio
 import pytest
 from acp.exceptions import RequestError
 
-from tests.acp.editor import editor
+from tests.acp.editor import connect_editor
 from tests.cli.running import call, command, script, start_refold
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -104,7 +104,7 @@ def test_invalid_and_unknown_session_ids_are_not_loaded(
     project_directory: Path, home: Path, name: str
 ) -> None:
     async def check() -> None:
-        async with editor(project_directory, {"text": "Hi."}) as at:
+        async with connect_editor(project_directory, {"text": "Hi."}) as at:
             session = await at.new()
             await at.prompt(session, "Hi")
             (journal,) = home.rglob("events.jsonl")
@@ -126,7 +126,7 @@ def test_acp_ends_on_sigterm_while_a_command_runs(
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> int:
-        async with editor(project_directory, waits) as at:
+        async with connect_editor(project_directory, waits) as at:
             session = await at.new()
 
             async def prompt() -> None:
@@ -155,7 +155,7 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
     sessions = list[str]()
 
     async def crash() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory,
             call("read_file", path="a.py"),
             edit,
@@ -175,7 +175,9 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
                 await at.process.wait()
 
     async def resume() -> None:
-        async with editor(project_directory, {"text": "Done."}, {"text": "Yes."}) as at:
+        async with connect_editor(
+            project_directory, {"text": "Done."}, {"text": "Yes."}
+        ) as at:
             await at.agent.load_session(
                 cwd=str(project_directory), session_id=sessions[0], mcp_servers=[]
             )

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from refold.acp.editor_buffers import EditorBuffers
 from refold.errors import ToolFailed
-from tests.acp.editor import Connected, Editor, editor
+from tests.acp.editor import Connected, Editor, connect_editor
 from tests.cli.running import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -33,7 +33,9 @@ def test_the_model_reads_unsaved_text_of_the_editor(project_directory: Path) -> 
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(project_directory, READ, {"text": "Done."}, files=True) as at:
+        async with connect_editor(
+            project_directory, READ, {"text": "Done."}, files=True
+        ) as at:
             session = await at.new()
             at.editor.unsaved[str(project_directory / "a.py")] = "y = 7\n"
             await at.prompt(session, "Read it")
@@ -48,7 +50,7 @@ def test_an_allowed_change_is_written_by_the_editor(project_directory: Path) -> 
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
         ) as at:
             session = await at.new()
@@ -67,7 +69,7 @@ def test_a_denied_change_is_not_written_by_the_editor(project_directory: Path) -
 
     async def check() -> None:
         lines = (READ, EDIT, {"text": "I see."})
-        async with editor(
+        async with connect_editor(
             project_directory, *lines, said=lambda *_: "no", files=True
         ) as at:
             session = await at.new()
@@ -95,7 +97,7 @@ def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
         ) as at:
             session = await at.new()
@@ -125,7 +127,7 @@ def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
 
     async def check() -> None:
         lines = ({"calls": read}, {"calls": edit}, {"text": "Done."})
-        async with editor(project_directory, *lines, files=True) as at:
+        async with connect_editor(project_directory, *lines, files=True) as at:
             session = await at.new()
             for name in ("a", "b"):
                 at.editor.unsaved[str(project_directory / f"{name}.py")] = (
@@ -146,7 +148,7 @@ def test_the_next_edit_applies_to_a_change_that_the_editor_has_not_saved(
     again = call("edit_file", path="a.py", old="2", new="3")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, again, {"text": "Done."}, files=True
         ) as at:
             session = await at.new()
@@ -165,7 +167,7 @@ def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
         ) as at:
             session = await at.new()
@@ -192,7 +194,9 @@ def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
 
     async def check() -> None:
         read = call("read_file", path="secret.txt")
-        async with editor(project_directory, read, {"text": "I see."}, files=True) as at:
+        async with connect_editor(
+            project_directory, read, {"text": "I see."}, files=True
+        ) as at:
             session = await at.new()
             at.editor.unsaved[str(project_directory / "secret.txt")] = "typed\n"
             await at.prompt(session, "Read it")
@@ -210,7 +214,9 @@ def test_a_file_outside_the_workspace_is_not_requested_from_the_editor(
 
     async def check() -> None:
         read = call("read_file", path="link.txt")
-        async with editor(project_directory, read, {"text": "I see."}, files=True) as at:
+        async with connect_editor(
+            project_directory, read, {"text": "I see."}, files=True
+        ) as at:
             session = await at.new()
             at.editor.unsaved |= {
                 str(project_directory / "link.txt"): "typed\n", str(tmp_path / "other.txt"): "typed\n"
@@ -228,7 +234,7 @@ def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with editor(
+        async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
         ) as at:
             session = await at.new()

@@ -46,7 +46,7 @@ def auth(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def settings(home: Path, text: str) -> None:
+def write_settings(home: Path, text: str) -> None:
     (home / "refold").mkdir(mode=0o700, exist_ok=True)
     (home / "refold" / "config.toml").write_text(text)
 
@@ -136,7 +136,7 @@ def test_auth_set_moves_a_key_between_file_and_keyring(
 def test_setting_a_key_names_the_sources_that_take_precedence(
     auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings(home, '[providers.openai]\nkey_command = ["true"]\n')
+    write_settings(home, '[providers.openai]\nkey_command = ["true"]\n')
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
     _, _, err = auth("set", "openai", given=KEY.encode())
@@ -169,7 +169,7 @@ def test_auth_set_warns_when_other_users_can_read_the_directory_of_the_keys(
 def test_auth_refuses_an_unknown_provider_and_one_that_needs_no_key(
     what: str, name: str, said: str, auth: Any, home: Path
 ) -> None:
-    settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
+    write_settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
 
     code, _, err = auth(what, name, given=KEY.encode())
 
@@ -194,7 +194,7 @@ def test_auth_refuses_a_key_file_that_other_users_can_read_and_names_chmod(
 def test_auth_list_shows_the_source_of_the_key_of_each_provider(
     auth: Any, file: Path, home: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings(home, '[providers.groq]\nkey_command = ["false"]\n[providers.mine]\n'
+    write_settings(home, '[providers.groq]\nkey_command = ["false"]\n[providers.mine]\n'
         'wire = "ollama"\nbase_url = "http://x"\n')  # fmt: skip
     monkeypatch.setenv("GOOGLE_API_KEY", "of-google-4321")
     credentials.store(file, "xai", "short")
@@ -295,7 +295,7 @@ def test_auth_test_checks_an_openrouter_key_at_the_path_key(
 def test_auth_test_reports_unreachable_providers_failing_key_commands_and_no_key(
     auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings(home, '[providers.groq]\nkey_command = ["false"]\n')
+    write_settings(home, '[providers.groq]\nkey_command = ["false"]\n')
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
 

@@ -35,7 +35,7 @@ def step(name: str) -> dict[str, Any]:
     return next(data for job in JOBS for data in steps(job) if data.get("name") == name)
 
 
-def program(place: Path, name: str, *lines: str) -> None:
+def write_program(place: Path, name: str, *lines: str) -> None:
     (place / "bin").mkdir(exist_ok=True)
     file = place / "bin" / name
     file.write_text("\n".join(["#!/bin/sh", *lines, ""]), "utf-8")
@@ -59,12 +59,14 @@ def arguments(place: Path, script: str, **environ: str) -> list[str]:
         f"json.dump(sys.argv[1:], open({str(place / 'a')!r}, 'w'))",
     )
     (place / "tell.py").write_text("\n".join(lines), "utf-8")
-    program(place, "refold", f'cat > /dev/null; exec {sys.executable} "$PWD/tell.py" "$@"')
+    write_program(
+        place, "refold", f'cat > /dev/null; exec {sys.executable} "$PWD/tell.py" "$@"'
+    )
     bash(script, place, **environ)
     return json.loads((place / "a").read_text("utf-8"))
 
 
-def repository(place: Path) -> None:
+def make_repository(place: Path) -> None:
     commands = (
         "git init -q . && git add -A && git commit -qm one && echo 1 > new && git add new"
     )
@@ -109,7 +111,7 @@ def test_workflow_step_of_the_model_has_the_api_key_and_no_github_token() -> Non
 
 
 def test_install_step_fails_when_the_variable_refold_is_empty(tmp_path: Path) -> None:
-    program(tmp_path, "pip", 'echo "$@"')
+    write_program(tmp_path, "pip", 'echo "$@"')
     install = step("Install refold")["run"]
 
     unset, completed_process = (
@@ -125,7 +127,7 @@ def test_workflow_command_line_is_valid_and_allows_only_read_tools(
     tmp_path: Path, script: str
 ) -> None:
     (tmp_path / "thread.txt").write_text("a thread", "utf-8")
-    repository(tmp_path)
+    make_repository(tmp_path)
 
     namespace = parse(arguments(tmp_path, script, COMMENT="/refold why?"))
 
@@ -153,8 +155,10 @@ def test_workflow_answers_and_treats_a_hostile_comment_as_plain_text(
     answers.write_text("\n".join(lines), "utf-8")
     model = "--model anthropic/claude-sonnet-5-5"
     assert model in step("Ask refold")["run"]
-    program(tmp_path, "refold", f'exec {sys.executable} -m refold "$@" --script {answers}')
-    repository(tmp_path)
+    write_program(
+        tmp_path, "refold", f'exec {sys.executable} -m refold "$@" --script {answers}'
+    )
+    make_repository(tmp_path)
 
     done = bash(step("Ask refold")["run"].replace(model, ""), tmp_path, COMMENT=HOSTILE)
 
@@ -186,7 +190,7 @@ def test_workflow_answers_and_treats_a_hostile_comment_as_plain_text(
 def test_workflow_fetches_the_thread_and_the_diff_of_a_pull_request(
     tmp_path: Path, request_url: str, asked: list[str]
 ) -> None:
-    program(tmp_path, "gh", 'echo "$@"')
+    write_program(tmp_path, "gh", 'echo "$@"')
 
     done = bash(
         step("Fetch the thread")["run"], tmp_path, NUMBER="7", PULL_REQUEST=request_url
@@ -202,7 +206,7 @@ def test_workflow_truncates_the_comment_to_the_length_limit_of_github(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "answer.md").write_text("x" * 70_000, "utf-8")
-    program(tmp_path, "gh", 'echo "$@"')
+    write_program(tmp_path, "gh", 'echo "$@"')
 
     done = bash(step("Post the answer")["run"], tmp_path, NUMBER="7", REPOSITORY="a/b")
 
@@ -217,8 +221,10 @@ def test_pre_push_hook_stops_a_push_unless_the_answer_begins_with_ok(
 ) -> None:
     answers = tmp_path / "answers.jsonl"
     answers.write_text(json.dumps({"text": f"{first}\nA word more."}), "utf-8")
-    program(tmp_path, "refold", f'exec {sys.executable} -m refold "$@" --script {answers}')
-    repository(tmp_path)
+    write_program(
+        tmp_path, "refold", f'exec {sys.executable} -m refold "$@" --script {answers}'
+    )
+    make_repository(tmp_path)
 
     done = bash(shlex.join(shlex.split(HOOK["entry"])), tmp_path)
 

@@ -38,11 +38,11 @@ def nothing_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
 
-def settings(text: str) -> None:
+def write_settings(text: str) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(text)
@@ -83,7 +83,7 @@ def test_models_all_lists_every_known_provider(capfd: pytest.CaptureFixture[str]
 
 
 def test_models_shows_the_live_list_of_a_provider_with_prices(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -99,7 +99,7 @@ def test_models_shows_the_live_list_of_a_provider_with_prices(
 
 
 def test_models_json_has_every_price_tier_and_null_for_unknown_values(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -124,7 +124,7 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
 
 
 def test_models_list_is_cached_until_refresh(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -142,7 +142,7 @@ def test_models_list_is_cached_until_refresh(
 
 
 def test_models_without_network_shows_the_cached_list_and_its_age(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -160,7 +160,7 @@ def test_models_without_network_shows_the_cached_list_and_its_age(
 
 
 def test_models_does_not_use_the_cached_list_of_another_base_url(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
@@ -189,10 +189,10 @@ def test_models_of_a_local_server_are_not_cached_and_have_price_zero(
 
 
 def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     with list_server(OPENAI) as server:
-        settings(
+        write_settings(
             '[models]\nmain = "openai/gpt-new"\nbig = "openai/gpt-6.1-sol"\n'
             'judge = "openai/gpt-hidden"\nsmall = "local/qwen2.5-coder-0.5b"\n'
             '[prices."openai/gpt-n*"]\ninput = 0.075\noutput = 7\nwindow = 5000\n'
@@ -214,7 +214,7 @@ def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
 
 
 def test_models_lists_the_other_providers_when_one_fails(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
     with list_server({**OPENAI, "/bad/models": 401}) as server:
@@ -230,7 +230,7 @@ def test_models_lists_the_other_providers_when_one_fails(
 
 
 def test_models_escapes_control_characters_in_model_names(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     page = {"data": [{"id": "\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e"}]}
     with list_server({"/models": page}) as server:
@@ -263,7 +263,7 @@ def test_models_refuses_an_unknown_provider_and_suggests_the_nearest(
 def test_models_marks_the_main_model_when_it_is_the_default(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings('[models]\nbig = "mistral/large"\njudge = "nobody/judge"\n')
+    write_settings('[models]\nbig = "mistral/large"\njudge = "nobody/judge"\n')
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
     model = find("mistral").model
     with list_server({"/models": {"data": [{"id": model}, {"id": "other"}]}}) as server:
@@ -279,7 +279,7 @@ def test_models_marks_the_main_model_when_it_is_the_default(
 
 
 def test_models_of_a_custom_openai_address_are_listed_under_openai_chat(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
     """A server that only resembles OpenAI's is asked by the wire that most speak."""
     with list_server(OPENAI) as server:

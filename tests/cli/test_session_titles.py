@@ -21,7 +21,7 @@ LONG = "Please look into why the gutter of the northern roof drips whenever it r
 
 
 def make_titles(
-    place: Path, text: str, *answers: str, name: str = "", **env: str
+    place: Path, text: str, *answers: str, name: str = "", **environ: str
 ) -> tuple[list[str], ScriptedProvider, list[type]]:
     """Run a session with these messages, leave it, and make titles `times` times. Return
     the title of each time, the models that were asked, and the kinds of the new events.
@@ -34,7 +34,7 @@ def make_titles(
         ).session() as s:
             await s.run(text)
             id_ = s.id
-        app, _ = open_project(place, {**os.environ, **env})
+        app, _ = open_project(place, {**os.environ, **environ})
         if name:
             record = Recorder(app.home.store(id_))
             await rename(record, name)

@@ -357,7 +357,7 @@ def test_tree_shows_the_call_for_which_a_session_waits_for_approval(capsys: Outp
 TASK = {"tool": "task", "arguments": {"prompt": "find it", "agent": "explore"}}
 
 
-def script(*lines: dict[str, Any]) -> None:
+def write_script(*lines: dict[str, Any]) -> None:
     text = "".join(json.dumps(line) + "\n" for line in lines)
     Path("script.jsonl").write_text(text, encoding="utf-8")
 
@@ -366,7 +366,7 @@ def test_tree_and_cost_count_the_usage_of_a_subagent_once(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
+    write_script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         result = text(capsys, "-p", "send it", "--script", "script.jsonl")
@@ -392,7 +392,9 @@ def test_stream_follows_a_session_of_another_process_until_its_turn_ends(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script({"calls": [TASK]}, {"text": "It is 42, or so.", "pause": 0.08}, {"text": "42."})
+    write_script(
+        {"calls": [TASK]}, {"text": "It is 42, or so.", "pause": 0.08}, {"text": "42."}
+    )
     flags = ("--output-format", "stream-json", "--include-partial-messages")
     with subprocess.Popen(
         [sys.executable, "-m", "refold", "-p", "go", "--script", "script.jsonl", *flags],
@@ -419,7 +421,7 @@ def test_tree_shows_a_session_of_a_killed_process_as_cut_off(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script({"text": "slowly " * 100, "pause": 0.5})
+    write_script({"text": "slowly " * 100, "pause": 0.5})
     flags = ("--output-format", "stream-json", "--include-partial-messages")
     with subprocess.Popen(
         [sys.executable, "-m", "refold", "-p", "go", "--script", "script.jsonl", *flags],

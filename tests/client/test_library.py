@@ -412,11 +412,11 @@ def test_a_resumed_session_without_its_agent_uses_the_agent_main(tmp_path: Path)
 
 
 def test_an_unknown_session_id_is_an_error_that_quotes_it() -> None:
-    async def nothing(session: Session) -> None:
+    async def do_nothing(session: Session) -> None:
         raise AssertionError
 
     with pytest.raises(BadInput, match="there is no session 'nowhere'"):
-        in_session(World().agent, nothing, "nowhere")
+        in_session(World().agent, do_nothing, "nowhere")
 
 
 def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Path) -> None:

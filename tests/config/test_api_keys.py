@@ -401,7 +401,7 @@ def server() -> Iterator[WireServer]:
         yield context_manager
 
 
-def settings(home: Path, server: WireServer, command: Sequence[str]) -> None:
+def write_settings(home: Path, server: WireServer, command: Sequence[str]) -> None:
     file = home / "refold" / "config.toml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(
@@ -426,10 +426,10 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     if source == "keyring":
         ring.put(mine=SECRET)
-    settings(home, server, ["echo", SECRET] if source == "key_command" else [])
+    write_settings(home, server, ["echo", SECRET] if source == "key_command" else [])
     if source == "key_command":  # the settings may name it; what is kept may not
         (home / "refold" / "key").write_text(SECRET)
-        settings(home, server, ["cat", str(home / "refold" / "key")])
+        write_settings(home, server, ["cat", str(home / "refold" / "key")])
     tape = tmp_path / "tape.jsonl"
 
     code = main(["-p", "Hi", "--log-requests", "--record", str(tape)])
@@ -453,7 +453,7 @@ def test_an_agent_sends_the_key_of_its_key_command(
 ) -> None:
     data: dict[str, object] = {}
     if layer == "file":
-        settings(home, server, ["echo", SECRET])
+        write_settings(home, server, ["echo", SECRET])
     else:
         data = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
         data |= {"providers.mine.base_url": server.url}
@@ -467,7 +467,7 @@ def test_an_agent_sends_the_key_of_its_key_command(
 def test_a_failing_key_command_fails_the_turn_or_uses_the_fallback_model(
     server: WireServer, home: Path, tmp_path: Path, no_ring: None
 ) -> None:
-    settings(home, server, ["false"])
+    write_settings(home, server, ["false"])
     more = {"providers.other.wire": "openai-chat", "providers.other.base_url": server.url}
 
     alone = Agent(directory=tmp_path).run("Hi")
@@ -490,7 +490,7 @@ def test_a_failing_key_command_is_reported_before_a_session_is_created(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
-    settings(home, server, ["false"])
+    write_settings(home, server, ["false"])
 
     assert main(["-p", "Hi"]) == 1
 

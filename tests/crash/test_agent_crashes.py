@@ -56,7 +56,9 @@ def refold(
 
 
 @pytest.fixture
-def places(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fresh_places(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """One fresh workspace and home after the other."""
 
     def fresh() -> Iterator[Path]:
@@ -130,11 +132,11 @@ def assert_nothing_was_done_twice(events: list[dict[str, Any]], workspace: Path)
     [(syscall, n) for syscall in KILLS for n in range(1, SHARES.get(syscall, 1) + 1)],
 )
 def test_an_agent_killed_at_any_system_call_resumes_from_acknowledged_events(
-    syscall: str, first: int, places: Iterator[Path], refold: Refold
+    syscall: str, first: int, fresh_places: Iterator[Path], refold: Refold
 ) -> None:
     hits = 0
     calls = range(first, MOST, STEPS.get(syscall, 1))
-    for when, workspace in zip(calls, places, strict=False):
+    for when, workspace in zip(calls, fresh_places, strict=False):
         run = run_with_fault(workspace, f"{syscall}:signal=SIGKILL:when={when}", "Go")
         assert_goes_on(run, workspace, refold)
         if not run.struck:
@@ -149,11 +151,11 @@ def test_an_agent_killed_at_any_system_call_resumes_from_acknowledged_events(
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("syscall", FAULTS)
 def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
-    syscall: str, error: str, lasting: str, places: Iterator[Path], refold: Refold
+    syscall: str, error: str, lasting: str, fresh_places: Iterator[Path], refold: Refold
 ) -> None:
     step = FAULTS[syscall]
     first = 1 + (len(error) + len(lasting)) % step
-    for when, workspace in zip(range(first, MOST, step), places, strict=False):
+    for when, workspace in zip(range(first, MOST, step), fresh_places, strict=False):
         run = run_with_fault(
             workspace, f"{syscall}:error={error}:when={when}{lasting}", "Go"
         )
@@ -172,9 +174,9 @@ def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
 
 
 def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
-    places: Iterator[Path], refold: Refold
+    fresh_places: Iterator[Path], refold: Refold
 ) -> None:
-    workspace = next(places)
+    workspace = next(fresh_places)
     path = write_lines(workspace.parent / "one.jsonl", [{"text": "Hello."}])
     refold("-p", "Hi", "--script", str(path))
     slow = write_lines(workspace.parent / "two.jsonl", [
@@ -203,9 +205,9 @@ def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_command_that_ran_during_a_kill_is_not_repeated_on_resume(
-    number: signal.Signals, places: Iterator[Path], refold: Refold
+    number: signal.Signals, fresh_places: Iterator[Path], refold: Refold
 ) -> None:
-    workspace = next(places)
+    workspace = next(fresh_places)
     lines = [
         {"calls": [call("bash", command="echo 1 >> counter; echo started; sleep 60")]},
         {"text": "Looked."},

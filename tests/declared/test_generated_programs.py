@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def agents(text: str) -> None:
+def write_agents(text: str) -> None:
     Path("agents.toml").write_text(text)
 
 
@@ -193,7 +193,7 @@ def test_generated_program_and_refold_send_an_api_the_same_messages(
     wire: str, mode: str
 ) -> None:
     with serve_fake_api(wire) as (url, bodies):
-        agents(
+        write_agents(
             f'[agents.one]\nbackend = "{wire}"\nmodel = "m-1"\nbase_url = "{url}"\n{mode}'
             'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
         )
@@ -213,7 +213,7 @@ def test_generated_program_shows_the_error_of_a_call_with_wrong_arguments(
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "STEPS", [("bash", {"cmd": "ls"})])
     with serve_fake_api("openai-chat") as (url, _):
-        agents(
+        write_agents(
             f'[agents.one]\nbackend = "openai-chat"\nmodel = "m-1"\nbase_url = "{url}"\n'
             'tools = ["bash"]\n'
         )
@@ -304,7 +304,7 @@ def test_generated_program_and_refold_send_a_command_line_the_same_prompts(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = fake_program(*CLI[backend], monkeypatch)
-    agents(
+    write_agents(
         f'[agents.one]\nbackend = "{backend}"\nmodel = "m-1"\n'
         'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
     )
@@ -326,7 +326,7 @@ def test_generated_program_and_refold_agree_in_each_context_mode_and_format(
     mode: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = fake_program("prog", "plain", monkeypatch)
-    agents(
+    write_agents(
         '[agents.one]\ncommand = ["prog", "{system_file}"]\nown_tools = "none"\n'
         f'context_mode = "{mode}"\ncontext_format = "{form}"\nmax_messages = 3\n'
         'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'

@@ -66,13 +66,13 @@ class Crash(BaseException):
 
 
 def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> None:
-    def dies(hook: Hook, about: Mapping[str, object]) -> HookAnswer:
+    def crash(hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         if hook.name == "h1":
             raise Crash
         return HookAnswer(context="first")
 
     store, orders = MemoryStore(), list[str]()
-    before = Port(dies, "PreToolUse", "PreToolUse")
+    before = Port(crash, "PreToolUse", "PreToolUse")
     with pytest.raises(Crash):
         run(store, world_with_hooks(before, [BOOK], orders=orders), "Taxi, please.")
 

@@ -438,7 +438,7 @@ class OverAWire:
 INSTRUCTIONS = b"Be brief. " * 100
 
 
-def turns(store: MemoryStore, providers: list[OverAWire], *text: str) -> None:
+def run_traced_session(store: MemoryStore, providers: list[OverAWire], *text: str) -> None:
     """A traced session: these words in turn, each to the next of the providers."""
 
     async def run_story() -> None:
@@ -482,7 +482,7 @@ def test_traces_grow_with_new_messages_and_not_with_the_whole_conversation(
 ) -> None:
     store = MemoryStore()
 
-    turns(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
+    run_traced_session(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
 
     calls = [*wire_calls(entries(store), store.blobs.contents.__getitem__)]
     last = calls[-1]
@@ -496,7 +496,7 @@ def test_trace_prefixes_are_remembered_for_the_last_addresses_only() -> None:
     store = MemoryStore()
     anew = [OverAWire(too=f"POST http://acme.test/{n}") for n in (*range(40), 39, 0)]
 
-    turns(store, anew, *("Hello." for _ in anew))
+    run_traced_session(store, anew, *("Hello." for _ in anew))
 
     events = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
     alike = {event.target.rpartition("/")[2]: event.same_prefix for event in events}

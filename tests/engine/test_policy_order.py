@@ -30,7 +30,7 @@ CORRECTED = LIMITS.corrections  # as often as an answer is sent back
 OVER = LIMITS.turn_steps(watched=False) + 1  # steps, the summary counted in
 
 
-def view(turn: Turn, *calls: OpenCall) -> View:
+def make_view(turn: Turn, *calls: OpenCall) -> View:
     log = (
         Log([StoredMessage(2, WORDS)])
         if turn.last_answer
@@ -49,27 +49,35 @@ def swap_policies(one: str, other: str) -> Sequence[Policy]:
 @pytest.mark.parametrize(
     ("first", "second", "seen"),
     [
-        ("stopping", "converse", view(Turn(1, stopped=Stopped("stop")), CALL)),
-        ("stopping", "plan_ready", view(Turn(1, stopped=Stopped("stop"), planned=True))),
-        ("stopping", "final", view(Turn(1, stopped=Stopped("stop"), final="done"))),
-        ("stopping", "step_limit", view(Turn(1, stopped=Stopped("stop"), steps=OVER))),
-        ("code_or_final", "shape", view(LAST_WORD)),
-        ("shape", "final", view(replace(LAST_WORD, final="7", rejected=CORRECTED))),
-        ("shape", "step_limit", view(replace(LAST_WORD, rejected=CORRECTED, steps=OVER))),
-        ("shape", "converse", view(replace(LAST_WORD, rejected=CORRECTED))),
-        ("plan_ready", "final", view(Turn(1, planned=True, final="done"))),
-        ("plan_ready", "step_limit", view(Turn(1, planned=True, steps=OVER))),
-        ("final", "step_limit", view(Turn(1, final="done", steps=OVER))),
+        ("stopping", "converse", make_view(Turn(1, stopped=Stopped("stop")), CALL)),
+        (
+            "stopping",
+            "plan_ready",
+            make_view(Turn(1, stopped=Stopped("stop"), planned=True)),
+        ),
+        ("stopping", "final", make_view(Turn(1, stopped=Stopped("stop"), final="done"))),
+        ("stopping", "step_limit", make_view(Turn(1, stopped=Stopped("stop"), steps=OVER))),
+        ("code_or_final", "shape", make_view(LAST_WORD)),
+        ("shape", "final", make_view(replace(LAST_WORD, final="7", rejected=CORRECTED))),
+        (
+            "shape",
+            "step_limit",
+            make_view(replace(LAST_WORD, rejected=CORRECTED, steps=OVER)),
+        ),
+        ("shape", "converse", make_view(replace(LAST_WORD, rejected=CORRECTED))),
+        ("plan_ready", "final", make_view(Turn(1, planned=True, final="done"))),
+        ("plan_ready", "step_limit", make_view(Turn(1, planned=True, steps=OVER))),
+        ("final", "step_limit", make_view(Turn(1, final="done", steps=OVER))),
         (
             "refused_responses",
             "step_limit",
-            view(Turn(1, refused_in_a_row=LIMITS.refused_responses, steps=OVER)),
+            make_view(Turn(1, refused_in_a_row=LIMITS.refused_responses, steps=OVER)),
         ),
-        ("step_limit", "converse", view(replace(LAST_WORD, steps=OVER, rejected=1))),
+        ("step_limit", "converse", make_view(replace(LAST_WORD, steps=OVER, rejected=1))),
         (
             "converse",
             "budget",
-            view(replace(LAST_WORD, rejected=1, spent=Spent(answers=9))),
+            make_view(replace(LAST_WORD, rejected=1, spent=Spent(answers=9))),
         ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
@@ -118,4 +126,4 @@ def test_step_limit_is_50_unless_a_user_is_attending_or_a_limit_is_set(
 
 
 def steps_done(steps: int) -> View:
-    return view(Turn(1, steps=steps))
+    return make_view(Turn(1, steps=steps))

@@ -174,7 +174,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
         session = await open_session(store, world(provider))
         async with anyio.create_task_group() as group:
 
-            async def act() -> None:
+            async def interrupt() -> None:
                 if what == "steer and stop":
                     await session.inbox.say("And Bergen?")
                 if await session.inbox.interrupt("enough"):
@@ -182,7 +182,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
 
             def on_event(entry: Entry) -> None:
                 if entry.seq == moment:
-                    group.start_soon(act)
+                    group.start_soon(interrupt)
 
             session.hub.subscribe(on_event)
             await session.inbox.say("Umbrella?")

@@ -21,7 +21,7 @@ from refold.values.modes import HookEvent
 GUARD = {"type": "command", "command": "guard"}
 
 
-def file(**events: object) -> bytes:
+def hook_file(**events: object) -> bytes:
     return json.dumps({"hooks": events}).encode()
 
 
@@ -59,7 +59,7 @@ def test_hooks_are_read_from_a_settings_file_of_claude_code() -> None:
 def test_the_timeout_of_a_hook_has_a_default_and_a_maximum(
     event: str, given: dict[str, object], seconds: float
 ) -> None:
-    (hook,) = hooks_of(file(**{event: [{"hooks": [{**GUARD, **given}]}]}))
+    (hook,) = hooks_of(hook_file(**{event: [{"hooks": [{**GUARD, **given}]}]}))
 
     assert hook.seconds == seconds
 
@@ -77,7 +77,7 @@ def test_the_timeout_of_a_hook_has_a_default_and_a_maximum(
 def test_a_hook_matcher_matches_a_tool_by_any_of_its_names(
     matcher: str, tool: str, fits: bool
 ) -> None:
-    hooks = hooks_of(file(PreToolUse=[{"matcher": matcher, "hooks": [GUARD]}]))
+    hooks = hooks_of(hook_file(PreToolUse=[{"matcher": matcher, "hooks": [GUARD]}]))
 
     assert bool(matching_hooks(hooks, "PreToolUse", tool)) is fits
 
@@ -87,31 +87,40 @@ def test_a_hook_matcher_matches_a_tool_by_any_of_its_names(
     [
         (b"{", "hooks.json: the hooks cannot be read:"),
         (b"[]", "hooks.json: hooks must be an object"),
-        (file(BeforeTool=[]), "there is no hook event 'BeforeTool'"),
-        (file(Stop={}), "hooks.Stop must be a list"),
-        (file(Stop=[{"hooks": [{"type": "prompt"}]}]), "the type 'prompt' is not known"),
-        (file(Stop=[{"hooks": [{"type": "command"}]}]), "needs a 'command'"),
-        (file(Stop=[{"hooks": [{**GUARD, "timeout": 0}]}]), "timeout cannot be 0"),
-        (file(Stop=[{"hooks": [{**GUARD, "sandbox": 1}]}]), "sandbox cannot be 1"),
-        (file(PreToolUse=[{"matcher": "(", "hooks": [GUARD]}]), "is not a regular expr"),
+        (hook_file(BeforeTool=[]), "there is no hook event 'BeforeTool'"),
+        (hook_file(Stop={}), "hooks.Stop must be a list"),
         (
-            file(Stop=[{"hooks": [{**GUARD, "require": True}]}]),
+            hook_file(Stop=[{"hooks": [{"type": "prompt"}]}]),
+            "the type 'prompt' is not known",
+        ),
+        (hook_file(Stop=[{"hooks": [{"type": "command"}]}]), "needs a 'command'"),
+        (hook_file(Stop=[{"hooks": [{**GUARD, "timeout": 0}]}]), "timeout cannot be 0"),
+        (hook_file(Stop=[{"hooks": [{**GUARD, "sandbox": 1}]}]), "sandbox cannot be 1"),
+        (
+            hook_file(PreToolUse=[{"matcher": "(", "hooks": [GUARD]}]),
+            "is not a regular expr",
+        ),
+        (
+            hook_file(Stop=[{"hooks": [{**GUARD, "require": True}]}]),
             "hooks.json: hooks.Stop: the key 'require' is not known; did you mean required?",
         ),
         (
-            file(Stop=[{"hooks": [{**GUARD, "sandbx": False}]}]),
+            hook_file(Stop=[{"hooks": [{**GUARD, "sandbx": False}]}]),
             "hooks.json: hooks.Stop: the key 'sandbx' is not known; did you mean sandbox?",
         ),
         (
-            file(Stop=[{"matchr": "x", "hooks": [GUARD]}]),
+            hook_file(Stop=[{"matchr": "x", "hooks": [GUARD]}]),
             "the key 'matchr' is not known; did you mean matcher?",
         ),
         (
-            file(Stop=[{"hooks": [{**GUARD, "async": True}]}]),
+            hook_file(Stop=[{"hooks": [{**GUARD, "async": True}]}]),
             "the key 'async' is not known; the keys are type, command, entry_point, timeout, "
             "sandbox, required, name",
         ),
-        (file(Stop=[{"hooks": [{**GUARD, "name": 1}]}]), "name cannot be 1: give a text"),
+        (
+            hook_file(Stop=[{"hooks": [{**GUARD, "name": 1}]}]),
+            "name cannot be 1: give a text",
+        ),
     ],
 )
 def test_bad_hook_file_is_an_error_that_names_the_problem(
@@ -124,7 +133,9 @@ def test_bad_hook_file_is_an_error_that_names_the_problem(
 
 
 def test_unknown_keys_in_hook_files_of_claude_code_are_ignored() -> None:
-    content = file(Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}])
+    content = hook_file(
+        Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}]
+    )
 
     result = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
@@ -145,7 +156,7 @@ def test_unknown_keys_in_hook_files_of_claude_code_are_ignored() -> None:
 def test_a_hook_matcher_that_matches_no_tool_is_reported(
     event: str, matcher: str, fits: bool
 ) -> None:
-    content = file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
+    content = hook_file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
     theirs = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
     matchers = [*unfit_matchers(hooks_of(content), ("bash", "edit_file"))]
@@ -172,13 +183,13 @@ def test_a_hook_matcher_that_matches_no_tool_is_reported(
 def test_a_hook_is_displayed_by_name_or_by_the_beginning_of_its_command(
     given: dict[str, object], name: str
 ) -> None:
-    (hook,) = hooks_of(file(Stop=[{"hooks": [given]}]))
+    (hook,) = hooks_of(hook_file(Stop=[{"hooks": [given]}]))
 
     assert hook.name == name
 
 
 def test_hooks_of_unsupported_kinds_are_reported_and_the_others_run() -> None:
-    content = file(
+    content = hook_file(
         PermissionRequest=[{"hooks": [GUARD]}],
         Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],
     )
@@ -200,7 +211,7 @@ def test_hooks_of_unsupported_kinds_are_reported_and_the_others_run() -> None:
     [{"sandbox": False}, {"type": "python", "entry_point": "mine"}],
 )
 def test_a_project_hook_cannot_disable_the_sandbox(more: dict[str, object]) -> None:
-    content = file(Stop=[{"hooks": [{**GUARD, **more}]}])
+    content = hook_file(Stop=[{"hooks": [{**GUARD, **more}]}])
 
     with pytest.raises(BadInput) as error:
         hooks_of(content, own=False)

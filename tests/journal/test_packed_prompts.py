@@ -35,7 +35,7 @@ def event_in(line: bytes) -> object:
     return entry.event
 
 
-def data_with(packed: bytes) -> bytes:
+def prompt_data(packed: bytes) -> bytes:
     return b'{"model":"m/m","packed":' + msgspec.json.encode(packed) + b"}"
 
 
@@ -123,7 +123,7 @@ def compress(text: bytes, texts: bytes = b"") -> bytes:
 def test_a_packed_text_that_cannot_be_restored_is_unknown_and_unchanged(
     packed: bytes,
 ) -> None:
-    data = data_with(packed)
+    data = prompt_data(packed)
 
     event = codec.load("SystemPromptSet", data)
 

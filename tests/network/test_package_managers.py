@@ -29,7 +29,7 @@ def doubles(tmp_path: Path) -> Generator[Registries]:
 
 
 @pytest.fixture
-def ws(
+def workspace(
     tmp_path: Path, doubles: Registries, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Walled]:
     needs_bubblewrap()
@@ -70,70 +70,76 @@ def list_reached(finished: Finished) -> set[str]:
     return {a.host for a in finished.attempts if not a.refused}
 
 
-def test_pip_installs_with_the_preset_pypi(ws: Walled, doubles: Registries) -> None:
+def test_pip_installs_with_the_preset_pypi(workspace: Walled, doubles: Registries) -> None:
     doubles.add_wheel()
     install = (
         "python3 -m pip install --isolated -q "
         "--disable-pip-version-check --no-cache-dir --target lib refold-double"
     )
 
-    done = run(ws, f"{install}; cat lib/refold_double.py", "pypi")
+    done = run(workspace, f"{install}; cat lib/refold_double.py", "pypi")
 
     assert "says = 'installed'" in done.text, done.text
     assert list_reached(done) == {"pypi.org", "files.pythonhosted.org"}
 
 
-def test_npm_installs_with_the_preset_npm(ws: Walled, doubles: Registries) -> None:
+def test_npm_installs_with_the_preset_npm(workspace: Walled, doubles: Registries) -> None:
     skip_without("npm")
     doubles.add_node_package()
     install = "npm install --cafile authority.pem --no-audit --no-fund refold-double"
 
-    done = run(ws, f"{install} && cat node_modules/refold-double/package.json", "npm")
+    done = run(
+        workspace, f"{install} && cat node_modules/refold-double/package.json", "npm"
+    )
 
     assert '"version": "1.0.0"' in done.text, done.text
     assert list_reached(done) == {"registry.npmjs.org"}
 
 
-def test_cargo_fetches_with_the_preset_crates(ws: Walled, doubles: Registries) -> None:
+def test_cargo_fetches_with_the_preset_crates(
+    workspace: Walled, doubles: Registries
+) -> None:
     doubles.add_crate()
-    (ws.root / "src").mkdir()
-    (ws.root / "src" / "lib.rs").touch()
-    (ws.root / "Cargo.toml").write_text(
+    (workspace.root / "src").mkdir()
+    (workspace.root / "src" / "lib.rs").touch()
+    (workspace.root / "Cargo.toml").write_text(
         '[package]\nname = "own"\nversion = "0.1.0"\nedition = "2021"\n'
         '[dependencies]\nrefold-double = "1"\n'
     )
     fetch = f"CARGO_HOME=$PWD/.home PATH={_cargo()}:$PATH cargo fetch"
 
-    done = run(ws, f"{fetch} && find .home -name '*.crate'", "crates")
+    done = run(workspace, f"{fetch} && find .home -name '*.crate'", "crates")
 
     assert "refold-double-1.0.0.crate" in done.text, done.text
     assert list_reached(done) == {"index.crates.io", "static.crates.io"}
 
 
 def test_git_fetches_with_the_preset_github(
-    ws: Walled, doubles: Registries, tmp_path: Path
+    workspace: Walled, doubles: Registries, tmp_path: Path
 ) -> None:
-    _repository(tmp_path)
+    _make_repository(tmp_path)
     doubles.add_repository(tmp_path / "bare.git")
     fetch = (
         "git init -q && git remote add origin https://github.com/a/b.git && "
         "git fetch -q origin main && git show FETCH_HEAD:x"
     )
 
-    done = run(ws, fetch, "github")
+    done = run(workspace, fetch, "github")
 
     assert done.text == "content\n", done.text
     assert list_reached(done) == {"github.com"}
 
 
-def test_the_preset_npm_does_not_permit_pypi(ws: Walled, doubles: Registries) -> None:
+def test_the_preset_npm_does_not_permit_pypi(
+    workspace: Walled, doubles: Registries
+) -> None:
     doubles.add_wheel()
     install = (
         "python3 -m pip install --isolated --disable-pip-version-check "
         "--retries 0 --target lib refold-double"
     )
 
-    done = run(ws, install, "npm")
+    done = run(workspace, install, "npm")
 
     assert done.code
     assert not doubles.asked
@@ -152,7 +158,7 @@ def _cargo() -> str:
     return str(paths[0].parent)
 
 
-def _repository(folder: Path) -> None:
+def _make_repository(folder: Path) -> None:
     own = ("-c", "user.name=x", "-c", "user.email=x@example.org")
     work = folder / "work"
     for words in (

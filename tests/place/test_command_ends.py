@@ -26,7 +26,7 @@ FORKS = "python3 -c 'import os,time\nfor i in range({}):\n  if not os.fork(): ti
 
 
 @pytest.fixture(params=["workspace", "off"])
-def ws(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Walled]:
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Walled]:
     profile: Profile = request.param
     if profile == "workspace":
         needs_bubblewrap()
@@ -77,11 +77,11 @@ async def beat(beats: list[float]) -> None:
     ],
 )  # fmt: skip
 def test_background_processes_of_a_command_are_killed_when_it_ends(
-    ws: Walled, command: str
+    workspace: Walled, command: str
 ) -> None:
     began = time.monotonic()
 
-    result = ws.run(command.replace("1000", str(LONG)))
+    result = workspace.run(command.replace("1000", str(LONG)))
 
     assert (result.code, result.text) == (0, "done\n")
     assert sleepers(LONG) == []
@@ -100,11 +100,11 @@ def test_background_processes_of_a_command_are_killed_when_it_ends(
     ],
 )
 def test_all_processes_of_a_command_are_killed_at_its_timeout(
-    ws: Walled, command: str
+    workspace: Walled, command: str
 ) -> None:
     began = time.monotonic()
 
-    result = ws.run(command.replace("1001", str(LONG)), seconds=0.2)
+    result = workspace.run(command.replace("1001", str(LONG)), seconds=0.2)
 
     assert (result.code, result.timed_out, result.stopped) == (None, True, "")
     assert time.monotonic() - began < 20
@@ -121,8 +121,10 @@ def test_all_processes_of_a_command_are_killed_at_its_timeout(
     ],
 )  # fmt: skip
 @pytest.mark.slow
-def test_a_command_that_reads_input_ends_or_times_out(ws: Walled, command: str) -> None:
-    result = ws.run(command, seconds=5)
+def test_a_command_that_reads_input_ends_or_times_out(
+    workspace: Walled, command: str
+) -> None:
+    result = workspace.run(command, seconds=5)
 
     assert result.code is not None or result.timed_out
 
@@ -132,14 +134,16 @@ def test_a_command_that_reads_input_ends_or_times_out(ws: Walled, command: str) 
     "command", [":(){ :|:& };:", ":(){ :|:& };:; sleep 100", FORKS.format(2000)]
 )
 def test_a_command_over_the_process_limit_is_stopped_with_a_reason(
-    ws: Walled, command: str
+    workspace: Walled, command: str
 ) -> None:
     began, beats, ended = time.monotonic(), list[float](), list[Finished]()
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(beat, beats)
-            ended.append(await ws.commands.run(command, cwd=str(ws.root), seconds=10))
+            ended.append(
+                await workspace.commands.run(command, cwd=str(workspace.root), seconds=10)
+            )
             group.cancel_scope.cancel()
 
     anyio.run(main)
@@ -151,16 +155,20 @@ def test_a_command_over_the_process_limit_is_stopped_with_a_reason(
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
-def test_a_command_below_the_process_limit_succeeds(ws: Walled) -> None:
-    result = ws.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
+def test_a_command_below_the_process_limit_succeeds(workspace: Walled) -> None:
+    result = workspace.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
 
     assert (result.code, result.text, result.stopped) == (0, "done\n", "")
 
 
 @pytest.mark.slow
-def test_a_command_over_the_memory_limit_is_stopped_with_a_reason(ws: Walled) -> None:
-    alone = ws.run("python3 -c 'x = b\"x\" * 400_000_000; import time; time.sleep(9)'")
-    together = ws.run(
+def test_a_command_over_the_memory_limit_is_stopped_with_a_reason(
+    workspace: Walled,
+) -> None:
+    alone = workspace.run(
+        "python3 -c 'x = b\"x\" * 400_000_000; import time; time.sleep(9)'"
+    )
+    together = workspace.run(
         "for i in 1 2 3; do python3 -c 'import time; x = b\"x\" * 150_000_000; time.sleep(9)' & "
         "done; wait"
     )
@@ -168,14 +176,14 @@ def test_a_command_over_the_memory_limit_is_stopped_with_a_reason(ws: Walled) ->
     assert alone.stopped == together.stopped == "it used more than 300 MB of memory"
 
 
-def test_a_crashed_command_leaves_no_core_file(ws: Walled) -> None:
-    assert ws.run("ulimit -c; kill -SEGV $$").text == "0\n"
-    assert os.listdir(ws.root) == []
+def test_a_crashed_command_leaves_no_core_file(workspace: Walled) -> None:
+    assert workspace.run("ulimit -c; kill -SEGV $$").text == "0\n"
+    assert os.listdir(workspace.root) == []
 
 
 @pytest.mark.slow
 def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
-    ws: Walled,
+    workspace: Walled,
 ) -> None:
     many, texts, beats = 5_000_000_000, list[str](), list[float]()
     ended = list[Finished]()
@@ -184,8 +192,8 @@ def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
         async with anyio.create_task_group() as group:
             group.start_soon(beat, beats)
             ended.append(
-                await ws.commands.run(
-                    f"head -c {many} /dev/zero", cwd=str(ws.root), seconds=100,
+                await workspace.commands.run(
+                    f"head -c {many} /dev/zero", cwd=str(workspace.root), seconds=100,
                     on_output=texts.append,
                 )
             )  # fmt: skip
@@ -201,23 +209,23 @@ def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
-def test_output_is_published_in_few_pieces_and_completely(ws: Walled) -> None:
+def test_output_is_published_in_few_pieces_and_completely(workspace: Walled) -> None:
     texts = list[str]()
 
-    result = ws.run("for i in $(seq 2000); do echo $i; done", on_output=texts.append)
+    result = workspace.run("for i in $(seq 2000); do echo $i; done", on_output=texts.append)
 
     assert "".join(texts) == result.text
     assert len(texts) < 40
 
 
-def test_a_command_that_writes_to_a_full_disk_gets_an_error(ws: Walled) -> None:
-    result = ws.run(
+def test_a_command_that_writes_to_a_full_disk_gets_an_error(workspace: Walled) -> None:
+    result = workspace.run(
         "ulimit -f 100; head -c 10000000 /dev/zero > big; echo $?; echo x > /dev/full"
     )
 
     assert result.code == 1
     assert "No space left on device" in result.text
-    assert (ws.root / "big").stat().st_size <= 102_400
+    assert (workspace.root / "big").stat().st_size <= 102_400
 
 
 LEAVER = """
@@ -327,13 +335,15 @@ def test_a_command_that_resists_signals_ends_with_a_killed_refold(
     assert sleepers(1002) == []
 
 
-def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
+def test_reap_strays_spares_processes_of_a_running_refold(workspace: Walled) -> None:
     finisheds = list[Finished]()
 
     async def main() -> None:
         async def slow() -> None:
             finisheds.append(
-                await ws.commands.run("sleep 0.4; echo done", cwd=str(ws.root), seconds=9)
+                await workspace.commands.run(
+                    "sleep 0.4; echo done", cwd=str(workspace.root), seconds=9
+                )
             )
 
         async with anyio.create_task_group() as group:
@@ -346,11 +356,11 @@ def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
     assert finisheds[0].text == "done\n"
 
 
-def test_a_cancelled_command_leaves_no_process(ws: Walled) -> None:
+def test_a_cancelled_command_leaves_no_process(workspace: Walled) -> None:
     async def main() -> None:
         with anyio.move_on_after(0.3):
-            await ws.commands.run(
-                f"setsid sleep {LONG} & sleep {LONG}", cwd=str(ws.root), seconds=None
+            await workspace.commands.run(
+                f"setsid sleep {LONG} & sleep {LONG}", cwd=str(workspace.root), seconds=None
             )
 
     anyio.run(main)

@@ -18,15 +18,15 @@ RUNS = '[filter "f"]\n\tclean = "echo RAN >&2; cat"\n'
 REPOSITORY = "s/u/b"
 
 
-def git(folder: Path, *text: str) -> None:
+def run_git(folder: Path, *text: str) -> None:
     subprocess.run(["git", *text], cwd=folder, check=True, capture_output=True)
 
 
 def make_filtered_repository(root: Path) -> None:
     """A repository with a changed file that goes through a filter."""
-    git(root, "init", "-q")
+    run_git(root, "init", "-q")
     (root / "a").write_text("before")
-    git(root, "add", "a")
+    run_git(root, "add", "a")
     (root / "a").write_text("after")
     (root / ".gitattributes").write_text("* filter=f\n")
 
@@ -133,7 +133,7 @@ def test_many_new_files_do_not_hide_a_guarded_path_from_the_next_command(
 ) -> None:
     repository = ws.root / REPOSITORY
     repository.mkdir(parents=True)
-    git(repository, "init", "-q")
+    run_git(repository, "init", "-q")
     ws.run("true")
 
     ws.run(first)

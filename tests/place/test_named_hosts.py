@@ -22,7 +22,7 @@ NOWHERE = ReachableHosts()
 
 
 @pytest.fixture
-def ws(tmp_path: Path) -> Generator[Walled]:
+def workspace(tmp_path: Path) -> Generator[Walled]:
     needs_bubblewrap()
     serving = HostFilter({})
     with walled(tmp_path / "ws", filter=serving) as result:
@@ -31,7 +31,7 @@ def ws(tmp_path: Path) -> Generator[Walled]:
 
 
 @pytest.fixture
-def site() -> Iterator[LoopbackServer]:
+def site_server() -> Iterator[LoopbackServer]:
     server = LoopbackServer("site")
     yield server
     server.close()
@@ -55,25 +55,29 @@ def allow_host(site: LoopbackServer) -> ReachableHosts:
 
 
 def test_a_named_host_is_reached_and_recorded_in_the_result(
-    ws: Walled, site: LoopbackServer
+    workspace: Walled, site_server: LoopbackServer
 ) -> None:
-    result = run(ws, f"curl -sS http://localhost:{site.port}/x", allow_host(site))
+    result = run(
+        workspace,
+        f"curl -sS http://localhost:{site_server.port}/x",
+        allow_host(site_server),
+    )
 
     assert (result.text, result.code, result.filtered) == ("site\n", 0, True)
-    assert result.attempts == (HostAttempt("localhost", site.port),)
+    assert result.attempts == (HostAttempt("localhost", site_server.port),)
 
 
 def test_an_unnamed_host_is_refused_and_recorded_in_the_result(
-    ws: Walled, site: LoopbackServer
+    workspace: Walled, site_server: LoopbackServer
 ) -> None:
-    result = run(ws, "curl -sS https://other.example/", allow_host(site))
+    result = run(workspace, "curl -sS https://other.example/", allow_host(site_server))
 
     assert "403" in result.text
     assert "other.example" not in result.text.replace("https://other.example", "")
     (attempt,) = result.attempts
     assert (attempt.host, attempt.port) == ("other.example", 443)
     assert attempt.refused.endswith("no rule and no answer of the user names it")
-    assert not site.received
+    assert not site_server.received
 
 
 # {site}: a named server, which redirects to the one at {port}.
@@ -102,40 +106,44 @@ TRICKS = {
 
 @pytest.mark.parametrize("command", TRICKS.values(), ids=TRICKS)
 def test_no_request_makes_the_filter_connect_to_an_unnamed_host(
-    ws: Walled, site: LoopbackServer, command: str
+    workspace: Walled, site_server: LoopbackServer, command: str
 ) -> None:
-    moved = LoopbackServer("moved", location=f"http://localhost:{site.port}/")
+    moved = LoopbackServer("moved", location=f"http://localhost:{site_server.port}/")
 
-    result = run(ws, command.format(site=moved.port, port=site.port), allow_host(moved))
+    result = run(
+        workspace, command.format(site=moved.port, port=site_server.port), allow_host(moved)
+    )
     moved.close()
 
     assert "site" not in result.text.replace("site.", "")
-    assert not site.received
+    assert not site_server.received
 
 
-def test_a_server_that_the_command_starts_is_reached_without_the_filter(ws: Walled) -> None:
+def test_a_server_that_the_command_starts_is_reached_without_the_filter(
+    workspace: Walled,
+) -> None:
     serve = "python3 -m http.server 8123 >log 2>&1 & "
     ask = "curl -sS --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8123/ | head -1"
 
-    result = run(ws, serve + ask, NOWHERE)
+    result = run(workspace, serve + ask, NOWHERE)
 
     assert "<!DOCTYPE" in result.text
     assert result.attempts == ()
 
 
 def test_a_timed_out_command_with_hosts_has_all_its_output_and_attempts(
-    ws: Walled, site: LoopbackServer
+    workspace: Walled, site_server: LoopbackServer
 ) -> None:
-    ask = f"curl -sS http://localhost:{site.port}/; sleep 30"
+    ask = f"curl -sS http://localhost:{site_server.port}/; sleep 30"
 
-    result = run(ws, ask, allow_host(site), seconds=1)
+    result = run(workspace, ask, allow_host(site_server), seconds=1)
 
     assert (result.text, result.timed_out) == ("site\n", True)
-    assert result.attempts == (HostAttempt("localhost", site.port),)
+    assert result.attempts == (HostAttempt("localhost", site_server.port),)
 
 
 def test_a_denied_host_is_refused_to_a_command_with_every_host(
-    tmp_path: Path, site: LoopbackServer
+    tmp_path: Path, site_server: LoopbackServer
 ) -> None:
     needs_bubblewrap()
     serving = HostFilter({})
@@ -204,7 +212,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_connection_bypasses_the_host_filter(
-    ws: Walled, site: LoopbackServer, tmp_path: Path, way: str
+    workspace: Walled, site_server: LoopbackServer, tmp_path: Path, way: str
 ) -> None:
     name = f"refold-test-{os.getpid()}"
     with (
@@ -212,27 +220,27 @@ def test_no_connection_bypasses_the_host_filter(
         socket.socket(socket.AF_UNIX) as without_file,
     ):
         # The whole path may be too long for a socket.
-        folder = os.open(ws.root, os.O_RDONLY)
+        folder = os.open(workspace.root, os.O_RDONLY)
         on_disk.bind(f"/proc/self/fd/{folder}/host.sock")
         os.close(folder)
         without_file.bind("\0" + name)
         for item in (on_disk, without_file):
             item.listen()
         words = {
-            "port": site.port,
+            "port": site_server.port,
             "socket": "host.sock",
             "name": name,
             "address": _address(),
         }
-        (ws.root / "way.py").write_text(
+        (workspace.root / "way.py").write_text(
             "import os, socket\n" + way.format(**words) + "\nprint('REACHED')\n"
         )
 
-        result = run(ws, "python3 way.py", NOWHERE)
+        result = run(workspace, "python3 way.py", NOWHERE)
 
     assert "Traceback" in result.text or "Error" in result.text
     assert "REACHED" not in result.text
-    assert not site.received
+    assert not site_server.received
 
 
 def _address() -> str:
@@ -246,21 +254,23 @@ def _address() -> str:
 
 
 def test_concurrent_commands_reach_only_their_own_named_hosts(
-    ws: Walled, site: LoopbackServer
+    workspace: Walled, site_server: LoopbackServer
 ) -> None:
-    ask = f"curl -s -o /dev/null -w %{{http_code}} http://localhost:{site.port}/"
+    ask = f"curl -s -o /dev/null -w %{{http_code}} http://localhost:{site_server.port}/"
     texts = dict[str, str]()
 
     async def reach_host(name: str, hosts: ReachableHosts) -> None:
         confines = Confinement(writes=True, network=True, hosts=hosts)
-        done = await ws.commands.run(ask, cwd=str(ws.root), seconds=LONG, confines=confines)
+        done = await workspace.commands.run(
+            ask, cwd=str(workspace.root), seconds=LONG, confines=confines
+        )
         texts[name] = done.text
 
     async def run_both() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(reach_host, "named", allow_host(site))
+            group.start_soon(reach_host, "named", allow_host(site_server))
             group.start_soon(
-                reach_host, "other", ReachableHosts((f"localhost:{site.port + 1}",))
+                reach_host, "other", ReachableHosts((f"localhost:{site_server.port + 1}",))
             )
 
     anyio.run(run_both)
@@ -269,14 +279,14 @@ def test_concurrent_commands_reach_only_their_own_named_hosts(
 
 
 def test_the_host_filter_leaves_no_process_and_no_descriptor(
-    ws: Walled, site: LoopbackServer
+    workspace: Walled, site_server: LoopbackServer
 ) -> None:
-    ask = f"curl -sS http://localhost:{site.port}/"
-    run(ws, ask, allow_host(site))
+    ask = f"curl -sS http://localhost:{site_server.port}/"
+    run(workspace, ask, allow_host(site_server))
     before = len(os.listdir("/proc/self/fd")), _children()
 
     for _ in range(5):
-        assert run(ws, ask, allow_host(site)).text == "site\n"
+        assert run(workspace, ask, allow_host(site_server)).text == "site\n"
 
     deadline = time.monotonic() + 5
     while (len(os.listdir("/proc/self/fd")), _children()) > before:
@@ -291,7 +301,7 @@ def _children() -> int:
 
 
 def test_a_host_that_a_call_denies_is_refused_under_network_for_every_host(
-    tmp_path: Path, site: LoopbackServer
+    tmp_path: Path, site_server: LoopbackServer
 ) -> None:
     """An agent has deny rules that the settings of the workspace do not have."""
     needs_bubblewrap()

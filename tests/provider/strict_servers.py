@@ -36,11 +36,11 @@ def rejection_reason(wire: WireName, body: dict[str, Any]) -> str:
     if bad := next(iter(_invalid_unicode(body)), ""):
         return f"not for a strict parser: {bad!r}"
     check, name = {
-        "anthropic": (_anthropic, "messages"),
-        "openai-responses": (_responses, "input"),
-        "openai-chat": (_openai, "messages"),
-        "gemini": (_gemini, "contents"),
-        "ollama": (_ollama, "messages"),
+        "anthropic": (_check_anthropic, "messages"),
+        "openai-responses": (_check_responses, "input"),
+        "openai-chat": (_check_openai, "messages"),
+        "gemini": (_check_gemini, "contents"),
+        "ollama": (_check_ollama, "messages"),
     }[wire]
     try:
         check(body[name])
@@ -49,7 +49,7 @@ def rejection_reason(wire: WireName, body: dict[str, Any]) -> str:
     return ""
 
 
-def _anthropic(messages: list[dict[str, Any]]) -> None:
+def _check_anthropic(messages: list[dict[str, Any]]) -> None:
     assert messages, "no messages"
     assert messages[0]["role"] == messages[-1]["role"] == "user", (
         "first and last are the user's"
@@ -73,10 +73,10 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
             if block["type"] == "thinking":
                 assert block["signature"], "thinking without its signature"
             if block["type"] == "tool_result":
-                _anthropic_result(block)
+                _check_anthropic_result(block)
             if block["type"] == "image":
                 assert message["role"] == "user", "only people show pictures"
-                _anthropic_image(block)
+                _check_anthropic_image(block)
         uses = [b for b in blocks if b["type"] == "tool_use"]
         waiting = [b["id"] for b in uses]
         for use in uses:
@@ -89,7 +89,7 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
     assert not waiting, "a call without its result"
 
 
-def _anthropic_result(block: dict[str, Any]) -> None:
+def _check_anthropic_result(block: dict[str, Any]) -> None:
     inner = block.get("content", "")
     assert inner or not block.get("is_error"), (
         "content cannot be empty if `is_error` is true"
@@ -101,23 +101,23 @@ def _anthropic_result(block: dict[str, Any]) -> None:
             assert not block.get("is_error"), (
                 "all content must be type `text` if `is_error` is true"
             )
-            _anthropic_image(item)
+            _check_anthropic_image(item)
 
 
-def _anthropic_image(block: dict[str, Any]) -> None:
+def _check_anthropic_image(block: dict[str, Any]) -> None:
     assert block["type"] == "image", f"no such block: {block['type']}"
     assert block["source"]["type"] == "base64"
     assert block["source"]["media_type"] in PICTURES, "not a kind of picture"
     b64decode(block["source"]["data"], validate=True)
 
 
-def _data_url(url: str) -> None:
+def _check_data_url(url: str) -> None:
     kind, _, data = url.removeprefix("data:").partition(";base64,")
     assert kind in PICTURES, "not a kind of picture"
     b64decode(data, validate=True)
 
 
-def _content(content: Any, text: str, image: str) -> None:
+def _check_content(content: Any, text: str, image: str) -> None:
     """A message of the user: text, or text and images."""
     assert content, "an empty message"
     if isinstance(content, str):
@@ -129,10 +129,10 @@ def _content(content: Any, text: str, image: str) -> None:
             continue
         assert part["type"] == image, f"no such part: {part['type']}"
         url = part["image_url"]
-        _data_url(url["url"] if image == "image_url" else url)
+        _check_data_url(url["url"] if image == "image_url" else url)
 
 
-def _openai(messages: list[dict[str, Any]]) -> None:
+def _check_openai(messages: list[dict[str, Any]]) -> None:
     assert messages, "no messages"
     assert messages[-1]["role"] in ("user", "tool"), "nothing to answer"
     waiting: list[str] = []
@@ -146,7 +146,7 @@ def _openai(messages: list[dict[str, Any]]) -> None:
         assert not waiting, f"calls without results: {waiting}"
         calls = message.get("tool_calls", [])
         if message["role"] == "user":
-            _content(message["content"], "text", "image_url")
+            _check_content(message["content"], "text", "image_url")
         else:
             assert isinstance(message["content"], str | None), "only people show pictures"
         assert calls or message["content"], "an empty message"
@@ -159,7 +159,7 @@ def _openai(messages: list[dict[str, Any]]) -> None:
     assert not waiting, f"calls without results: {waiting}"
 
 
-def _responses(items: list[dict[str, Any]]) -> None:
+def _check_responses(items: list[dict[str, Any]]) -> None:
     assert items, "no items"
     waiting: list[str] = []
     texts: set[str] = set()
@@ -170,7 +170,7 @@ def _responses(items: list[dict[str, Any]]) -> None:
             assert item["call_id"] in waiting, "a result nobody waits for"
             waiting.remove(item["call_id"])
             if not isinstance(item["output"], str):
-                _content(item["output"], "input_text", "input_image")
+                _check_content(item["output"], "input_text", "input_image")
             continue
         if kind == "function_call":
             assert item["call_id"] not in texts, "ids must be unique"
@@ -190,7 +190,7 @@ def _responses(items: list[dict[str, Any]]) -> None:
         assert kind == "message", f"no such item: {kind}"
         assert not waiting, f"calls without results: {waiting}"
         if item["role"] == "user":
-            _content(item["content"], "input_text", "input_image")
+            _check_content(item["content"], "input_text", "input_image")
         else:
             assert item["content"].strip(), "an empty message"
         assert item.get("phase", "commentary") in ("commentary", "final_answer")
@@ -202,7 +202,7 @@ def _responses(items: list[dict[str, Any]]) -> None:
     )
 
 
-def _gemini(contents: list[dict[str, Any]]) -> None:
+def _check_gemini(contents: list[dict[str, Any]]) -> None:
     assert contents, "no contents"
     assert contents[0]["role"] == contents[-1]["role"] == "user", (
         "first and last are the user's"
@@ -237,7 +237,7 @@ def _gemini(contents: list[dict[str, Any]]) -> None:
     assert not waiting, "a call without its response"
 
 
-def _ollama(messages: list[dict[str, Any]]) -> None:
+def _check_ollama(messages: list[dict[str, Any]]) -> None:
     assert messages, "no messages"
     waiting: list[str] = []
     for message in messages:

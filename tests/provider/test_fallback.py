@@ -36,7 +36,9 @@ from tests.provider.wires import KEY, message, request, spec_of, stream_deltas, 
 FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 
 
-def chain(*providers: Provider, clock: Clock | None = None, rest: float = 30.0) -> Fallback:
+def make_chain(
+    *providers: Provider, clock: Clock | None = None, rest: float = 30.0
+) -> Fallback:
     links = zip((FIRST, SECOND, THIRD), providers, strict=False)
     pairs = [(name, _connect_to(provider)) for name, provider in links]
     return Fallback(pairs, rest_seconds=rest, clock=clock or Clock())
@@ -76,7 +78,7 @@ def test_next_model_is_asked_under_its_own_name_when_the_first_is_down(
 ) -> None:
     first, second = FaultyProvider("No.", fault=fault), ScriptedProvider("Yes.")
 
-    deltas = read_deltas(chain(first, second))
+    deltas = read_deltas(make_chain(first, second))
 
     assert deltas[0] == Retrying(0.0, "acme/one is down (busy): asking other/two instead")
     assert words(deltas) == "Yes."
@@ -89,7 +91,7 @@ def test_only_the_first_slash_separates_provider_and_model() -> None:
     third = ScriptedProvider("Yes.")
     down = [FaultyProvider("", fault=Unreachable("gone")) for _ in range(2)]
 
-    deltas = read_deltas(chain(*down, third))
+    deltas = read_deltas(make_chain(*down, third))
 
     assert third.heard[0].model == "three/x"
     assert last_delta(deltas).by == THIRD
@@ -102,7 +104,7 @@ def test_refusal_of_a_request_does_not_cause_a_fallback(fault: ProviderError) ->
     second = ScriptedProvider("Yes.")
 
     with pytest.raises(type(fault), match=f"^{fault}$"):
-        read_deltas(chain(FaultyProvider("No.", fault=fault), second))
+        read_deltas(make_chain(FaultyProvider("No.", fault=fault), second))
 
     assert second.heard == []
 
@@ -112,7 +114,7 @@ def test_refusal_by_the_next_model_says_why_that_model_was_asked() -> None:
     second = FaultyProvider("No.", fault=TooLong("too long"))
 
     with pytest.raises(TooLong) as caught:
-        read_deltas(chain(first, second, ScriptedProvider("Yes.")))
+        read_deltas(make_chain(first, second, ScriptedProvider("Yes.")))
 
     expected = "too long (other/two was asked because acme/one is down (busy))"
     assert str(caught.value) == expected
@@ -125,7 +127,7 @@ def test_fallback_drops_a_response_that_failed_in_the_middle(
     second = ScriptedProvider("Yes.")
 
     deltas = read_deltas(
-        chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second)
+        make_chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second)
     )
 
     at = deltas.index(Dropped("gone", "Unreachable"))
@@ -140,7 +142,7 @@ def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
     deltas: list[Delta] = []
 
     async def main() -> None:
-        async for delta in chain(first, second).stream(request(message("user", "?"))):
+        async for delta in make_chain(first, second).stream(request(message("user", "?"))):
             deltas.append(delta)
 
     with pytest.raises(Unreachable, match=r"^gone, too$"):
@@ -150,7 +152,7 @@ def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
 
 
 def test_traced_bytes_do_not_prevent_a_fallback() -> None:
-    deltas = read_deltas(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
+    deltas = read_deltas(make_chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
 
     assert deltas[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
     assert words(deltas) == "Yes."
@@ -159,7 +161,7 @@ def test_traced_bytes_do_not_prevent_a_fallback() -> None:
 def test_error_after_all_models_failed_names_each_with_its_reason() -> None:
     with pytest.raises(Overloaded) as caught:
         read_deltas(
-            chain(
+            make_chain(
                 FaultyProvider("", fault=Unreachable("gone")),
                 FaultyProvider("", fault=Overloaded("busy", retry_after=9)),
                 FaultyProvider("", fault=Overloaded("full", retry_after=4)),
@@ -203,7 +205,7 @@ def test_failed_model_is_skipped_for_a_while_and_then_asked_first_again() -> Non
     clock = Clock(1000.0)
     first = FaultyProvider("Back.", fault=Unreachable("gone"))
     second = ScriptedProvider("One.", "Two.", "Three.")
-    both = chain(first, second, clock=clock, rest=30.0)
+    both = make_chain(first, second, clock=clock, rest=30.0)
 
     texts = [words(read_deltas(both))]
     clock.jump(29.0)
@@ -220,7 +222,7 @@ def test_failed_model_is_skipped_for_a_while_and_then_asked_first_again() -> Non
 def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
     clock = Clock()
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
-    both = chain(first, ScriptedProvider("One.", "Two."), clock=clock)
+    both = make_chain(first, ScriptedProvider("One.", "Two."), clock=clock)
 
     texts = [words(read_deltas(both))]
     clock.jump(99.0)
@@ -234,7 +236,7 @@ def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
 def test_skipped_model_is_asked_anyway_when_all_others_fail() -> None:
     first = FaultyProvider("Back.", fault=Unreachable("gone"))
     second = FaultyProvider("Other.", fault=Unreachable("gone too"), times=2)
-    both = chain(first, second)
+    both = make_chain(first, second)
 
     with pytest.raises(Unreachable):
         read_deltas(both)
@@ -245,7 +247,7 @@ def test_model_that_answered_again_is_no_longer_skipped() -> None:
     clock = Clock()
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
     second = FaultyProvider("Other.", fault=Unreachable("gone"))
-    both = chain(first, second, clock=clock)
+    both = make_chain(first, second, clock=clock)
 
     with pytest.raises(Overloaded):
         read_deltas(both)
@@ -262,7 +264,7 @@ def test_failing_model_uses_up_its_retries_once_and_is_then_skipped() -> None:
     patient = RetryingProvider(
         inner, Backoff(retries=2), sleep=clock.sleep, dice=lambda: 1.0
     )
-    both = chain(patient, ScriptedProvider("One.", "Two.", "Three."), clock=clock)
+    both = make_chain(patient, ScriptedProvider("One.", "Two.", "Three."), clock=clock)
 
     for _ in range(3):
         read_deltas(both)
@@ -293,7 +295,7 @@ def test_fallback_closes_the_providers_that_it_made() -> None:
 def test_cancelled_answer_does_not_mark_the_model_as_failed() -> None:
     async def main() -> str:
         hanging = FaultyProvider("Back.", fault="hang")
-        both = chain(hanging, ScriptedProvider("Other."))
+        both = make_chain(hanging, ScriptedProvider("Other."))
         with anyio.move_on_after(0.02):
             await stream_deltas(both)
         return words(await stream_deltas(both))

@@ -266,7 +266,7 @@ def test_the_page_check_reports_accessibility_faults_with_their_lines(
 # code-review --------------------------------------------------------------------------
 
 
-def git(folder: Path, *text: str) -> None:
+def run_git(folder: Path, *text: str) -> None:
     author = ("-c", "user.name=A", "-c", "user.email=a@example.org")
     subprocess.run(["git", *author, *text], cwd=folder, check=True, capture_output=True)
 
@@ -275,15 +275,15 @@ def git(folder: Path, *text: str) -> None:
 def repository(tmp_path: Path) -> Path:
     top = tmp_path / "top"
     top.mkdir()
-    git(top, "init", "-q", "-b", "main")
+    run_git(top, "init", "-q", "-b", "main")
     (top / "a.py").write_text("one = 1\n")
     (top / "uv.lock").write_text("1\n")
-    git(top, "add", ".")
-    git(top, "commit", "-q", "-m", "Begin")
-    git(top, "checkout", "-q", "-b", "work")
+    run_git(top, "add", ".")
+    run_git(top, "commit", "-q", "-m", "Begin")
+    run_git(top, "checkout", "-q", "-b", "work")
     (top / "a.py").write_text("one = 2\n")
     (top / "uv.lock").write_text("2\n")
-    git(top, "commit", "-q", "-a", "-m", "Make it two")
+    run_git(top, "commit", "-q", "-a", "-m", "Make it two")
     return top
 
 
@@ -325,7 +325,7 @@ def test_collect_diff_runs_no_program_configured_in_the_repository(
         ("log.showSignature", "true"),
         ("gpg.program", "touch ran"),
     ):
-        git(repository, "config", name, value)
+        run_git(repository, "config", name, value)
     (repository / ".gitattributes").write_text("*.py diff=x\n")
     (repository / "a.py").write_text("one = 3\n")
 

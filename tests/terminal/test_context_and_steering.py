@@ -55,8 +55,8 @@ def test_compact_command_replaces_old_messages_by_a_summary(
 
     rows = terminal.tell("one", "two", "/compact the greeting", "three")
 
-    assert [e.focus for e in kinds(terminal, Compacted)] == ["the greeting"]
-    (result,) = kinds(terminal, Compacted)
+    assert [e.focus for e in events_of_kind(terminal, Compacted)] == ["the greeting"]
+    (result,) = events_of_kind(terminal, Compacted)
     assert (result.kind, result.dropped) == ("full", 4)
     text = "compacted: 4 messages became a summary, "
     (row,) = [row for row in rows if row.startswith(text)]
@@ -150,7 +150,7 @@ def test_a_budget_is_changed_for_this_session(
 
     terminal.tell(f"/budget {typed}")
 
-    assert kinds(terminal, BudgetSet) == [BudgetSet(chosen)]
+    assert events_of_kind(terminal, BudgetSet) == [BudgetSet(chosen)]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_invalid_budget_is_rejected_with_the_typed_text(
 
     rows = terminal.tell(f"/budget {typed}")
 
-    assert kinds(terminal, BudgetSet) == []
+    assert events_of_kind(terminal, BudgetSet) == []
     assert any(
         row.startswith(f"'{typed}' is not a budget: type /budget USD") for row in rows
     )
@@ -177,7 +177,7 @@ def test_a_budget_with_a_fractional_count_is_rejected(
 
     rows = terminal.tell(f"/budget {typed}")
 
-    assert kinds(terminal, BudgetSet) == []
+    assert events_of_kind(terminal, BudgetSet) == []
     kind = typed.split()[0]
     assert f"'{typed}' is not a budget: {kind} must be a whole number" in rows
 
@@ -197,7 +197,7 @@ def test_a_turn_pauses_at_its_budget_and_enter_continues_it(
         "/budget raises it; Enter continues with the same amount again."
     )
     assert "All done." in rows
-    assert [e.why for e in kinds(terminal, TurnStarted)] == [
+    assert [e.why for e in events_of_kind(terminal, TurnStarted)] == [
         "message",
         "continue",
         "continue",
@@ -337,7 +337,7 @@ def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
         QueuedMessage("and later that"),
     )
 
-    pairs = [(e.text, e.when) for e in kinds(terminal, Said)]
+    pairs = [(e.text, e.when) for e in events_of_kind(terminal, Said)]
     assert pairs == [("go", "now"), ("now this", "now"), ("and later that", "next")]
     after = rows.index("after this turn: and later that")
     assert rows.index("› now this") < after < rows.index("Done.")
@@ -351,7 +351,9 @@ def test_alt_enter_received_in_one_read_with_the_text_queues_the_message(
 
     run_while_working(terminal, [press_step("later\x1b\r"), finish])
 
-    assert [(e.text, e.when) for e in kinds(terminal, Said)][1:] == [("later", "next")]
+    assert [(e.text, e.when) for e in events_of_kind(terminal, Said)][1:] == [
+        ("later", "next")
+    ]
 
 
 @pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
@@ -365,7 +367,7 @@ def test_up_key_withdraws_the_newest_queued_message_for_editing(
         terminal, [*queued, press_step(up), press_until_shown(terminal, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
-    texts = [e.text for e in kinds(terminal, Said)]
+    texts = [e.text for e in events_of_kind(terminal, Said)]
     assert texts == ["go", "paint it", "sell it", "give it away"]
     assert "withdrawn: sell it" in rows
     assert "paint itgive it away" in last_request(terminal)
@@ -382,7 +384,7 @@ def test_up_key_does_nothing_when_no_message_is_queued(
     )
 
     assert not any("withdrawn" in row for row in rows)
-    assert [e.text for e in kinds(terminal, Said)] == ["go", "hurry"]
+    assert [e.text for e in events_of_kind(terminal, Said)] == ["go", "hurry"]
 
 
 def test_queued_messages_survive_a_stop_and_enter_sends_them(
@@ -393,7 +395,7 @@ def test_queued_messages_survive_a_stop_and_enter_sends_them(
     rows = run_while_working(terminal, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
 
     assert "Not sent yet: later. Your next message or Enter sends it." in rows
-    assert [e.why for e in kinds(terminal, TurnStarted)] == ["message", "continue"]
+    assert [e.why for e in events_of_kind(terminal, TurnStarted)] == ["message", "continue"]
     assert "later" in last_request(terminal)
     assert "I heard." in rows
 
@@ -418,7 +420,7 @@ def test_queued_messages_survive_a_stop_and_are_sent_with_the_next_message(
 
     run_while_working(terminal, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
 
-    assert [e.why for e in kinds(terminal, TurnStarted)] == ["message", "message"]
+    assert [e.why for e in events_of_kind(terminal, TurnStarted)] == ["message", "message"]
     assert "laterand this" in last_request(terminal)
 
 
@@ -443,7 +445,7 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
         "One turn may use up, chosen for this session:"
     )
     assert "› /vi" not in rows
-    assert kinds(terminal, BudgetSet) == [BudgetSet(Budget(7.0))]
+    assert events_of_kind(terminal, BudgetSet) == [BudgetSet(Budget(7.0))]
     assert rows.index("after this turn: /vi") < done
     assert done < rows.index("this display has no line editor, so it has no vi keys")
     at_once = {name for command in commands() if command.at_once for name in command.names}
@@ -459,7 +461,7 @@ def test_compact_during_a_turn_takes_effect_before_the_next_step(
     rows = run_while_working(terminal, [press_step("/compact prune\r"), finish], Key.CTRL_D)
 
     assert "The conversation will be compacted before the next step." in rows
-    assert [e.kind for e in kinds(terminal, Compacted)] == ["prune"]
+    assert [e.kind for e in events_of_kind(terminal, Compacted)] == ["prune"]
 
 
 def last_request(terminal: ScriptedTerminal) -> list[str]:
@@ -538,7 +540,7 @@ def test_the_bell_rings_at_questions_and_at_the_end_of_long_turns(
     assert "\n".join(rows).count("\x07") == rung
 
 
-def kinds(terminal: ScriptedTerminal, kind: type[T]) -> list[T]:
+def events_of_kind(terminal: ScriptedTerminal, kind: type[T]) -> list[T]:
     return [event for event in terminal.events(kind) if isinstance(event, kind)]
 
 
@@ -577,4 +579,4 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
 
     text = "Stopped. The conversation is unchanged."
     assert text in terminal.out.getvalue()
-    assert kinds(terminal, Compacted) == []
+    assert events_of_kind(terminal, Compacted) == []

@@ -241,13 +241,13 @@ def place(tmp_path: Path) -> Path:
         "refold -p 'mend the gutters' --permission-mode accept-edits",
     ):
         subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, env=with_path(tmp_path), check=True,
+            ["bash", "-c", line], cwd=tmp_path, env=environ_with_refold(tmp_path), check=True,
             capture_output=True, timeout=60,
         )  # fmt: skip
     return tmp_path
 
 
-def with_path(place: Path) -> dict[str, str]:
+def environ_with_refold(place: Path) -> dict[str, str]:
     data = {**os.environ, "PATH": f"{place / '.venv/bin'}:{os.environ['PATH']}"}
     return {**data, "EDITOR": "true"}
 
@@ -287,7 +287,7 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
             continue
         at = Terminal(
             Path("/bin/bash"), "-o", "pipefail", "-c", fill_in(line), directory=place, compiled=compiled,
-            **with_path(place),
+            **environ_with_refold(place),
         )  # fmt: skip
         code = leave(at)
         if line.startswith("refold mcp add ") and code == 1:

@@ -10,7 +10,7 @@ EPOCH = datetime(1899, 12, 30)
 OWN = 164  # the first id of a format that has a code
 
 
-def show(code: str, number: float | str) -> str:
+def show_number(code: str, number: float | str) -> str:
     return shown_number(str(number), cell_format(OWN, {OWN: code}), EPOCH)
 
 
@@ -50,7 +50,7 @@ def show(code: str, number: float | str) -> str:
 def test_a_number_is_shown_as_its_format_says(
     code: str, number: float | str, shown: str
 ) -> None:
-    assert show(code, number) == shown
+    assert show_number(code, number) == shown
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_number_is_shown_as_its_format_says(
 def test_a_date_or_time_is_shown_as_its_format_says(
     code: str, number: float, shown: str
 ) -> None:
-    assert show(code, number) == shown
+    assert show_number(code, number) == shown
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_patch_program_applies_our_diffs(
     file.write_text(before)
 
     if result:
-        patch(file, f"--- a\n+++ a\n{result}\n")
+        run_patch(file, f"--- a\n+++ a\n{result}\n")
 
     assert (file.read_text() if file.exists() else "") == after
 
@@ -107,5 +107,5 @@ def apply_diff(before: str, diff: str) -> str:
     return "".join(f"{line}\n" for line in (*new, *old[at:]))
 
 
-def patch(file: Path, diff: str) -> None:
+def run_patch(file: Path, diff: str) -> None:
     subprocess.run(["patch", "-s", str(file)], input=diff.encode(), check=True)

@@ -35,7 +35,7 @@ def rows_of(shown: Transcript, width: int = 60) -> list[str]:
     return [plain_text([row]) for at in range(len(shown)) for row in shown.rows(at, width)]
 
 
-def words(text: str, seq: int = 1) -> AnswerBlock:
+def answer_block(text: str, seq: int = 1) -> AnswerBlock:
     return AnswerBlock(seq=seq, at=0.0, text=text)
 
 
@@ -185,17 +185,18 @@ def _near_top(shown: Transcript, anchor: Anchor, width: int) -> bool:
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:
-    transcript = with_items(Transcript(), [words("one"), words("two")])
+    transcript = with_items(Transcript(), [answer_block("one"), answer_block("two")])
     first = transcript.rows(0, 40)[-1]
 
     assert transcript.rows(0, 40)[-1] is first
-    assert with_items(transcript, [words("three")]).rows(0, 40)[-1] is first
+    assert with_items(transcript, [answer_block("three")]).rows(0, 40)[-1] is first
     assert transcript.rows(0, 30)[-1] is not first
 
 
 def test_search_finds_text_in_any_block_in_both_directions() -> None:
     transcript = with_items(
-        Transcript(), [words("alpha"), words("Beta"), words("alpha beta")]
+        Transcript(),
+        [answer_block("alpha"), answer_block("Beta"), answer_block("alpha beta")],
     )
 
     assert find_item(transcript, "beta", 2, -1) == 2

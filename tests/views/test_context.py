@@ -208,14 +208,14 @@ def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider(
         prompt=SystemPrompt(system="You are an agent. " * 90),
     )
 
-    async def turn() -> None:
+    async def run_turn() -> None:
         session = await Session.open(Recorder(MemoryStore()), lambda _: world)
         provider.session = session
         async with session:
             await session.inbox.say("Look at it, again and again.")
             await session.run_turns()
 
-    anyio.run(turn)
+    anyio.run(run_turn)
 
     assert len(provider.counted) == 9
     for theirs, ours in provider.counted[1:]:

@@ -221,11 +221,11 @@ class ChildRun:
             teammate = self._teammate(session)
             if teammate is not None:
                 group.start_soon(teammate.mail)
-            await self._turns(session)
+            await self._run_turns(session)
             while teammate and session.view.turn.outcome in _DONE_OUTCOMES:
                 if not await teammate.next_turn():
                     break
-                await self._turns(session)
+                await self._run_turns(session)
             group.cancel_scope.cancel()
 
     def _teammate(self, session: Session) -> "Teammate | None":
@@ -236,7 +236,7 @@ class ChildRun:
 
         return Teammate(self.child, session, self._parent, board, self._stop, patience)
 
-    async def _turns(self, session: Session) -> None:
+    async def _run_turns(self, session: Session) -> None:
         view = await self._run_until_settled(session)
         while self._awaits(view):
             with anyio.move_on_after(AWAITED_SECONDS) as self._patience:

@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     for session, plan in _all_plans(home, everywhere=args.all):
         shown += 1
         if args.json:
-            _line(session, plan)
+            _print_plan_line(session, plan)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
             title = escape_to_one_line(plan.title)
@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
 
 def _show(session: str, plan: Plan, *, as_json: bool) -> int:
     if as_json:
-        _line(session, plan)
+        _print_plan_line(session, plan)
     else:
         write(visible(plan.text).rstrip("\n") + "\n")
     return 0
@@ -76,7 +76,7 @@ def _load_plans(home: SessionIndex, session: str) -> tuple[Plan, ...]:
     return load_view(home, session)[0].plans.made[::-1]
 
 
-def _line(session: str, plan: Plan) -> None:
+def _print_plan_line(session: str, plan: Plan) -> None:
     document = {"session": session, "plan": plan.seq, "at": plan.at, "state": plan.state,
                 "title": plan.title, "text": plan.text}  # fmt: skip
     print_document(document)

@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
         return status
     for skill in catalogue.scan.skills:
         if args.json:
-            _line(skill)
+            _print_skill_line(skill)
         else:
             place = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
             write(f"{skill.name}  ({escape_to_one_line(place)})\n")
@@ -52,13 +52,13 @@ def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:
     except ToolFailed as error:
         raise BadInput(str(error)) from error
     if as_json:
-        _line(skill, text)
+        _print_skill_line(skill, text)
     else:
         write(visible(text).rstrip("\n") + "\n")
     return 0
 
 
-def _line(skill: Skill, text: str | None = None) -> None:
+def _print_skill_line(skill: Skill, text: str | None = None) -> None:
     document = {
         "name": skill.name, "description": skill.description, "folder": skill.folder,
         "where": skill.where, "whose": skill.whose, "told": skill.told,

@@ -91,9 +91,9 @@ class _Stream:
                 for document in _documents(node, entry):
                     print_document(document)
             elif self._label is not None:
-                self._line(node, entry, self._label)
+                self._print_line(node, entry, self._label)
 
-    def _line(self, node: str, entry: Entry, label: Callable[..., str]) -> None:
+    def _print_line(self, node: str, entry: Entry, label: Callable[..., str]) -> None:
         tail = self._tails.setdefault(node, ActivityTail(node, label))
         lines = list(tail.lines(entry, session_argument.terminal_width()))
         if lines:

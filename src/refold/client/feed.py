@@ -238,14 +238,14 @@ class Feed:
     def _on_frame(self, frame: Frame) -> None:
         if isinstance(frame.item, Entry):
             if frame.seq > self._last.seq:
-                self._event(frame.item)
+                self._queue_event(frame.item)
             return
         for document in documents_of(frame, live=True):
             placed_document = self._with_offset(document, frame.item)
             if self._followers:
                 self.broadcast(placed_document)
 
-    def _event(self, entry: Entry) -> None:
+    def _queue_event(self, entry: Entry) -> None:
         self._track(entry)
         session = self._session
         for cursor, data in event_documents(

@@ -281,11 +281,11 @@ class Session:
         Raises `BadInput` if a turn runs, or there was none yet.
         """
 
-        async def order() -> None:
+        async def send_order() -> None:
             if self.idle:
                 await self.send(Continue())
 
-        return await self._turn(order)
+        return await self._turn(send_order)
 
     async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> "Result":
         """Approve the plan that waits, or `text` instead of it, and carry it out.
@@ -316,7 +316,7 @@ class Session:
         """
         watch = self.watch()
 
-        async def turn() -> None:
+        async def run_turn() -> None:
             try:
                 await self.say(text)
                 await self._settle_with_answers()
@@ -325,7 +325,7 @@ class Session:
 
         with self._exclude_other_turns(), _unwrap_error():
             async with anyio.create_task_group() as group:
-                group.start_soon(turn)
+                group.start_soon(run_turn)
                 try:
                     async with aclosing(watch.frames()) as frames:
                         yield frames

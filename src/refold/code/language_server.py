@@ -334,7 +334,7 @@ class LanguageServer:
             case "textDocument/publishDiagnostics":
                 self._documents.publish(wire.read(message.params, wire.Published))
             case "$/progress":
-                self._progress(message.params)
+                self._note_progress(message.params)
             case "client/registerCapability":
                 capabilities = wire.read(message.params, wire.RegisteredCapabilities)
                 methods = {
@@ -346,7 +346,7 @@ class LanguageServer:
         news, self._news = self._news, anyio.Event()
         news.set()
 
-    def _progress(self, params: Raw) -> None:
+    def _note_progress(self, params: Raw) -> None:
         progress = wire.read(params, wire.Progress)
         if progress.value.kind == "begin" and len(self._busy) < _MAX_TOKENS:
             self._busy.add(progress.token)

@@ -69,7 +69,7 @@ async def run_one(task: Task, conditions: Conditions, sample: int = 0) -> Trial:
             async with _agent(task, conditions, folder).session() as session:
                 if conditions.provider is None:
                     session.check_model()
-                await _turn(session, task.prompt, conditions.seconds, watch)
+                await _run_turn(session, task.prompt, conditions.seconds, watch)
                 result, model = session.result, session.view.turn.model
             verdict = await judge(task, place.files, result.text, succeeds)
     return Trial(
@@ -96,7 +96,9 @@ async def run_one(task: Task, conditions: Conditions, sample: int = 0) -> Trial:
     )
 
 
-async def _turn(session: Session, prompt: str, seconds: float, watch: "Stopwatch") -> None:
+async def _run_turn(
+    session: Session, prompt: str, seconds: float, watch: "Stopwatch"
+) -> None:
     async def stop_in_time() -> None:
         await anyio.sleep(seconds)
         await session.cancel(f"it took longer than {seconds:g} s")

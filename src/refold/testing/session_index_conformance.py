@@ -51,12 +51,12 @@ class SessionIndexContract:
     def test_a_session_that_was_opened_and_not_written_is_none(
         self, sessions: SessionIndex
     ) -> None:
-        async def look() -> None:
+        async def open_session() -> None:
             recorder = Recorder(sessions.store(ONE))
             await recorder.open()
             await recorder.close()
 
-        anyio.run(look)
+        anyio.run(open_session)
 
         assert list(sessions.sessions()) == []
         assert not sessions.exists(ONE)

@@ -71,19 +71,19 @@ def test_everything_fits_the_width_of_the_window(
     page = pages.open(server, path, **options(window))
     outside = list[str]()
 
-    def look(where: str) -> None:
+    def collect_outside(where: str) -> None:
         page.wait_for_timeout(200)
         outside.extend(f"{where}: {found}" for found in page.evaluate(OUTSIDE))
 
-    look("welcome")
+    collect_outside("welcome")
     send(page, "Look")
     answer(page, "Unterschleißheim")
-    look("table")
+    collect_outside("table")
     send(page, "Go on")
     for where in ("command", "change", "question"):
         request = page.locator(".request")
         request.wait_for()
-        look(where)
+        collect_outside(where)
         name = "Answer" if where == "question" else WORDS[path]["yes"]
         button(page, name).scroll_into_view_if_needed()
         button(page, name).click()
@@ -92,7 +92,7 @@ def test_everything_fits_the_width_of_the_window(
     page.fill("#message", "/plan Two steps")
     page.locator(".send").click()  # Enter would take a suggestion
     page.locator(".request-plan").wait_for()
-    look("plan")
+    collect_outside("plan")
 
     assert outside == []
 

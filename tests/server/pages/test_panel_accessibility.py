@@ -98,20 +98,20 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     id_of(page)
     result, wide = list[tuple[str, list[str]]](), list[str]()
 
-    def look(name: str) -> None:
+    def check_dialog(name: str) -> None:
         page.wait_for_timeout(200)
         result.append((name, problems(page)))
         if not fits(page):
             wide.append(name)
 
     page.locator(".menu summary").click()
-    look("menu")
+    check_dialog("menu")
     page.locator(".menu summary").click()
     for name in ("Rename", "Options", "Delete"):
         page.locator(".menu summary").click()
         page.locator(".menu").get_by_role("button", name=name).click()
         page.locator("dialog").wait_for()
-        look(name)
+        check_dialog(name)
         button(page, "Cancel").click()
         page.locator("dialog").wait_for(state="detached")
     page.locator(".block-heard").first.hover()
@@ -119,14 +119,14 @@ def test_dialogs_pass_axe_and_fit_a_phone(
         "button", name="Go back to before this message"
     ).click()
     page.locator("dialog").wait_for()
-    look("rewind")
+    check_dialog("rewind")
     button(page, "Cancel").click()
     send(page, "/plan Two steps, please")
     page.locator(".request-plan").wait_for()
-    look("plan")
+    check_dialog("plan")
     page.fill("#message", "/")
     page.locator("#suggestions li").first.wait_for()
-    look("suggestions")
+    check_dialog("suggestions")
 
     assert [(where, what) for where, what in result if what] == []
     assert wide == []

@@ -32,7 +32,7 @@ def panel(page: Any, name: str) -> Any:
     return page.locator(".panel-body")
 
 
-def refold(server: Server, *text: str) -> None:
+def run_refold(server: Server, *text: str) -> None:
     """Another process in the same project."""
     subprocess.run(
         [sys.executable, "-m", "refold", *text], cwd=server.workspace, check=True,
@@ -59,7 +59,7 @@ def test_the_task_board_shows_changes_of_the_model_and_of_other_programs(
     rows = board.locator(".todo").all_inner_texts()
     board.locator("summary").click()
     board.get_by_text("Oil the hinges.").wait_for()
-    refold(server, "tasks", "add", "Clean <b>up</b>")
+    run_refold(server, "tasks", "add", "Clean <b>up</b>")
     board.get_by_text("Clean <b>up</b>").wait_for()
 
     mine, waits = {"/": ("me", "waits for #1"), "/dev": ("this session", "blocked by #1")}[
