@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from refold.errors import ConnectionLost, ToolFailed
-from refold.place.elsewhere.place_files import PlaceFiles
 from refold.place.port import CommandExtras
 from refold.values.kept_output import Printed
 from tests.place.places import (
@@ -98,31 +97,6 @@ def test_our_keys_are_not_in_the_environment_of_the_place(
     finished = local.run("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; env")
 
     assert b"sk-secret-of-this-machine" not in finished.start
-
-
-def test_an_edit_takes_two_requests_a_command_one_and_a_walk_one(local: Place) -> None:
-    place = local
-    (place.directory / "a.txt").write_text("old")
-    files = PlaceFiles(place.pipe, os.path.realpath(place.directory))
-    files.real("a")  # connects
-    counts = list[int]()
-
-    def count(function: Callable[[], object]) -> None:
-        before = place.pipe.requests
-        function()
-        counts.append(place.pipe.requests - before)
-
-    def edit() -> None:
-        real = files.real("a.txt")
-        own = files.only([files.real("a.txt")])
-        assert own.kind(own.real("a.txt")) == "file"
-        own.write(real, own.read(real) + b"!", expect=sha256(b"old").hexdigest())
-
-    count(edit)
-    count(lambda: place.run("true"))
-    count(lambda: files.tree.walk(files.real("."), lambda: None))
-
-    assert counts == [2, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(2))

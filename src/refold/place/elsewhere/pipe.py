@@ -95,6 +95,8 @@ class PlaceGreeting(Struct, frozen=True):
     notice: str
     head: str  # the text of .git/HEAD; "" if there is none
     instructions: dict[str, str]  # the files of the root for agents
+    scope: tuple[bool, str, str] | None = None  # of a search in the root
+    programs: tuple[str, ...] = ()  # those there that most sessions ask for
 
 
 class PlaceSettings(Struct, frozen=True):
@@ -374,10 +376,8 @@ class _Connection:
         self.broken = self.broken or "it was closed"
         process = self._process
         if not self._lock.acquire(timeout=_END_SECONDS):
-            with suppress(ProcessLookupError):
-                os.killpg(
-                    process.pid, signal.SIGKILL
-                )  # it reads nothing, and a sender waits
+            with suppress(ProcessLookupError):  # it reads nothing, and a sender waits
+                os.killpg(process.pid, signal.SIGKILL)
             self._lock.acquire()
         self._closed = True
         with suppress(OSError):

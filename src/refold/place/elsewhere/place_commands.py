@@ -63,6 +63,8 @@ class PlaceCommands:
         self.gate = None
 
     def has(self, program: str) -> bool:
+        if program in self._pipe.greeting.programs:
+            return True
         if program not in self._programs:
             self._programs[program] = self._pipe.ask("has", program=program).read(_Has).has
         return self._programs[program]

@@ -117,6 +117,7 @@ class PlaceFiles(JudgedFiles):
         super().__init__((root,), why_unreadable, why_hidden, find_secrets)
         self._pipe, self._looks = pipe, _Looks(resolved_seconds)
         self._own: dict[Real, _Look] | None = None  # of one call
+        self._knows_root = True
         self._tree = PlaceTree(self)
 
     @property
@@ -160,6 +161,17 @@ class PlaceFiles(JudgedFiles):
 
     def forget(self) -> None:
         """Something may have changed files."""
+        self._knows_root = False
+        self._forget_looks()
+
+    def scope(self, real: Real) -> SearchScope:
+        """That of the root is in the greeting, until a command may have changed it."""
+        greeting = self._pipe.greeting
+        if self._knows_root and greeting.scope and real == self.roots[0]:
+            return SearchScope(*greeting.scope)
+        return self.look(real).scope
+
+    def _forget_looks(self) -> None:
         self._looks.clear()
         if self._own is not None:
             self._own.clear()
@@ -168,7 +180,7 @@ class PlaceFiles(JudgedFiles):
         """Whether it can be replaced is seen when it is: it costs no round trip of its own."""
 
     def _resolve(self, path: str) -> Real:
-        if path in (".", self.roots[0]):
+        if path in (".", self.roots[0], f"{self.roots[0]}/."):
             return Real(self.roots[0])  # the place said so when it was greeted
         look = self._looks.of_path(path)
         return look.real if look is not None else self._ask_look(path).real
@@ -205,13 +217,13 @@ class PlaceFiles(JudgedFiles):
             }
             for put in puts
         ]
-        self.forget()
+        self._forget_looks()
         try:
             self._pipe.ask(
                 "put_all", b"".join(put.content or b"" for put in puts), puts=records
             )
         finally:
-            self.forget()
+            self._forget_looks()
 
 
 class PlaceTree:
@@ -247,7 +259,7 @@ class PlaceTree:
         return (path for path in paths if below(check_path(path), real))
 
     def scope(self, real: Real) -> SearchScope:
-        return self._files.look(real).scope
+        return self._files.scope(real)
 
     def list_directory(self, real: Real) -> _Items:
         """The names in a directory: those that `rules` has just asked for, or new ones."""

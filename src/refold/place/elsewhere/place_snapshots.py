@@ -1,7 +1,8 @@
 """Snapshots of a place elsewhere. Implements `port.Snapshots` over a pipe.
 
 They are stored in the place, by the same `checkpoints` as on this machine. A scan that `begin`
-starts while the model answers reports its end by itself, so that `take` costs no round trip.
+starts while the model answers reports its end by itself, with the changes since the snapshot before,
+so that `take` and the `changes` that follows cost no round trip.
 """
 
 import threading
@@ -35,6 +36,7 @@ class _Taken(Struct, frozen=True):
     lost: tuple[str, ...]
     is_behind: bool
     notice: str
+    changes: list[tuple[str, _Kind, int | None, int | None]] | None = None
 
 
 class _Changes(Struct, frozen=True):
@@ -58,8 +60,8 @@ class _Restored(Struct, frozen=True):
 
 
 class _Scan:
-    def __init__(self, count: int) -> None:
-        self.count, self.began = count, time.monotonic()
+    def __init__(self, count: int, since: Trees = ()) -> None:
+        self.count, self.began, self.since = count, time.monotonic(), since
         self.progress = 0, 0
         self.call: OpenCall | None = None
 
@@ -82,6 +84,9 @@ class PlaceSnapshots:
         self._scan: _Scan | None = None
         self._connections = 0
         self._notice = ""
+        self._newest: Trees = ()
+        # The newest comparison that came with a snapshot.
+        self._compared = dict[tuple[Trees, Trees], tuple[FileChange, ...]]()
 
     @property
     def is_behind(self) -> bool:
@@ -117,6 +122,10 @@ class PlaceSnapshots:
         if scan.count == self._count:
             self._behind = False
         self._note_there(taken.trees)
+        self._newest = taken.trees
+        if taken.changes is not None:
+            changes = tuple(FileChange(*change) for change in taken.changes)
+            self._compared = {(scan.since, taken.trees): changes}
         return SnapshotTaken(taken.trees, taken.left_out, taken.lost)
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
@@ -131,6 +140,8 @@ class PlaceSnapshots:
         scan.call.result()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        if (changes := self._compared.get((before, after))) is not None:
+            return changes
         self._give_back(before, after)
         answer = self._pipe.ask("changes", before=before, after=after)
         return tuple(FileChange(*change) for change in answer.read(_Changes).changes)
@@ -217,8 +228,8 @@ class PlaceSnapshots:
             # The place keeps its own count, to know what an earlier scan of it is worth.
             if self._behind or (scan is not None and scan.count != self._count):
                 self._pipe.tell("note_change" if self._behind else "forget")
-            self._scan = scan = _Scan(self._count)
-            scan.call = self._pipe.begin("take", on_frame=scan.hear)
+            self._scan = scan = _Scan(self._count, self._newest)
+            scan.call = self._pipe.begin("take", on_frame=scan.hear, since=scan.since)
             return scan
 
 

@@ -36,6 +36,7 @@ MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
 _MAX_PATHS = 200_000  # of one walk
 _MAX_IDENTITY_CHARS = 64
 _PROGRESS_SECONDS = 1.0
+_USUAL_PROGRAMS = ("rg", "git")
 _INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 
 
@@ -98,7 +99,7 @@ class FarWorkspace:
 
     def describe(self) -> dict[str, Any]:
         """What the other side must know of the place, for judging and for the model."""
-        sandbox = self._sandbox
+        sandbox, scope = self._sandbox, self._files.tree.scope(Real(self.root))
         return {
             "root": self.root,
             "identity": _identity(_data_directory(self._home)),
@@ -114,6 +115,8 @@ class FarWorkspace:
             "instructions": {
                 name: text for name in _INSTRUCTION_FILES if (text := self._text(name))
             },
+            "scope": (scope.is_in_repository, scope.top, scope.excludes),
+            "programs": [*filter(self.starter.has, _USUAL_PROGRAMS)],
         }
 
     def _text(self, name: str) -> str:
@@ -245,7 +248,7 @@ class FarWorkspace:
         self._checkpoints.forget()
         call.send("end")
 
-    def _take(self, call: FarCall, _raw: bytes, claims: Claims) -> None:
+    def _take(self, call: FarCall, _raw: bytes, claims: Claims, since: Any = None) -> None:
         self._epochs.check(claims)
         with self._snapshot_lock:
             look = self._checkpoints.start_taking()
@@ -258,7 +261,17 @@ class FarWorkspace:
             lost=taken.lost,
             is_behind=self._checkpoints.is_behind,
             notice=self._checkpoints.notice,
+            changes=self._changes_since(since, taken.trees),
         )
+
+    def _changes_since(self, since: Any, trees: Trees) -> "list[tuple[Any, ...]] | None":
+        """What the other side would ask next; None if it cannot be told."""
+        if not since or _trees(since) == trees:
+            return None
+        try:
+            return [*map(_change, self._checkpoints.changes(_trees(since), trees))]
+        except ToolFailed:
+            return None
 
     def _secure(self, call: FarCall, raw: bytes) -> None:
         look = self._checkpoints.start_securing(raw)
