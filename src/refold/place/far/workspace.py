@@ -76,7 +76,7 @@ class FarWorkspace:
             "read": self._read,
             "put_all": self._put_all,
             "walk": self._walk,
-            "ignored": self._ignored,
+            "ignored": self._list_ignored,
             "paths": self._paths,
             "has": self._has,
             "release": self._release,
@@ -221,7 +221,7 @@ class FarWorkspace:
         modified = [int(seconds * 1e9) for seconds in times]
         call.send("end", paths=walked.paths, modified=modified, unread=walked.unread)
 
-    def _ignored(self, call: FarCall, _raw: bytes, real: str, at_most: int) -> None:
+    def _list_ignored(self, call: FarCall, _raw: bytes, real: str, at_most: int) -> None:
         paths = self._files.tree.with_ignored(Real(real))
         call.send("end", paths=[*islice(paths, at_most)])
 
