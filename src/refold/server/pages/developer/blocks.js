@@ -6,6 +6,7 @@ import { diffCount, diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { downloadLink } from "../shared/files.js";
+import { generatedLast } from "../shared/generated.js";
 import { markdown } from "../shared/markdown.js";
 import { messageText } from "../shared/message.js";
 import { openChild } from "../shared/nodes.js";
@@ -157,7 +158,7 @@ function turnOver(block, context) {
     how ? h("p", { class: "how" }, [how, block.reason].filter(Boolean).map(exact).join(": ")) : null,
     block.warnings.map((w) => h("p", { class: "warning" }, exact(w))),
     block.files.length ? h("section", { class: "made", "aria-label": t.filesChanged(block.files.length) },
-      h("h3", {}, t.filesChanged(block.files.length)), h("ul", {}, block.files.map((file) => h("li", {}, madeFile(file, context))))) : null,
+      h("h3", {}, t.filesChanged(block.files.length)), h("ul", {}, generatedLast(block.files).map((file) => h("li", {}, madeFile(file, context))))) : null,
     h("p", { class: "sum" }, parts));
 }
 

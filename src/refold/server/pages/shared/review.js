@@ -6,6 +6,7 @@ import * as api from "./api.js";
 import { ask } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { onOneLine } from "./escape.js";
+import { generatedFolder } from "./generated.js";
 import { Comments } from "./review_comments.js";
 import { reviewTable } from "./review_table.js";
 import { logItems } from "./reducer.js";
@@ -16,7 +17,6 @@ const MAX_ROWS = 1500; // of one file, before it is asked for more
 const MAX_POINTS = 20; // messages to choose from
 const BATCH = 20; // files whose lines are read at once
 const NARROW = "(max-width: 899px)";
-const GENERATED = new Set(["__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".gradle", ".next", ".terraform"]); // names of folders
 const KINDS = { created: "A", changed: "M", deleted: "D" };
 
 export class Review {
@@ -328,9 +328,6 @@ function counts(added, removed) {
   if (added === null || added === undefined) return null;
   return h("span", { class: "review-counts" }, h("span", { class: "plus" }, `+${added}`), " ", h("span", { class: "minus" }, `−${removed}`));
 }
-
-/** The folder of generated files that this file is in, or "". Pure. */
-const generatedFolder = (path) => path.split("/").slice(0, -1).find((name) => GENERATED.has(name)) ?? "";
 
 function excerpt(text) {
   const line = onOneLine((text ?? "").replace(/\s+/g, " ").trim());

@@ -7,6 +7,7 @@ import { diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { addressOf, downloadLink } from "../shared/files.js";
+import { generatedLast } from "../shared/generated.js";
 import { markdown } from "../shared/markdown.js";
 import { messageText } from "../shared/message.js";
 import { isNode, openChild } from "../shared/nodes.js";
@@ -134,7 +135,7 @@ function news(block, context) {
 
 function turnOver(block, context) {
   const how = t.turnOver[block.outcome];
-  const files = block.files.filter((f) => f.kind !== "deleted");
+  const files = generatedLast(block.files.filter((f) => f.kind !== "deleted"));
   const gone = block.files.filter((f) => f.kind === "deleted");
   const sum = t.summary(block.counts ?? {}, block.files, duration(block.seconds ?? 0));
   if (!how && !block.files.length && !sum) return null;
