@@ -59,7 +59,7 @@ def report(times: int, peers: bool) -> None:
             f"{refold} --version",
             f"env {COMPLETION} {refold}",
         ]
-        pair.compare("scripted_provider the version, completing a name", commands, times)
+        pair.compare("saying the version, completing a name", commands, times)
 
 
 if __name__ == "__main__":
