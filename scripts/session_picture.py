@@ -34,10 +34,11 @@ RESPONSES: tuple[dict[str, object], ...] = (
     {"text": "`greet` says the name now, and its test passes.", "pause": 0.05},
 )  # fmt: skip
 GAP = r"(?:\x1b\[[0-9;?]*[A-Za-z]| )+"  # between two words that are drawn
+TASK = "greet people by their name"
 QUESTION = f"and{GAP}stop"
 # What must be on the screen, and what is typed then.
 STEPS = (
-    ("› ", "greet people by their name\r"),
+    ("› ", f"{TASK}\r"),
     (QUESTION, "y"),
     (QUESTION, "y"),
     (f"its{GAP}test{GAP}passes", ""),

@@ -101,6 +101,17 @@ def copy_sources(target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / file, copy)
     shutil.copytree(ROOT / "scripts/site_assets", target / "assets", dirs_exist_ok=True)
+    (target / "assets/recordings.js").write_text(recordings_script(), encoding="utf-8")
+
+
+def recordings_script() -> str:
+    """The recordings of the player: a page that is opened as a file cannot fetch them."""
+    folder = ROOT / "docs/recordings"
+    recordings = {
+        file.stem: json.loads(file.read_text("utf-8"))
+        for file in sorted(folder.glob("*.json"))
+    }
+    return f"window.refoldRecordings = {json.dumps(recordings, ensure_ascii=False)};\n"
 
 
 def page_places() -> dict[Path, str]:
@@ -219,6 +230,7 @@ def configuration() -> dict[str, object]:
             ],
         },
         "extra_css": ["assets/site.css"],
+        "extra_javascript": ["assets/recordings.js", "assets/player.js"],
         "extra": {"generator": False},
         "markdown_extensions": [
             "attr_list", "tables", "md_in_html", "sane_lists",

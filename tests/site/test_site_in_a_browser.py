@@ -15,7 +15,15 @@ from tests.site.conftest import Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
-SHOWN = ("", "start/course/", "guides/permissions/", "reference/journal/", "decisions/")
+SHOWN = (
+    "",
+    "start/course/",
+    "start/watch/",
+    "explain/one-sentence/",
+    "guides/permissions/",
+    "reference/journal/",
+    "decisions/",
+)
 FIRST_RESULTS = 10
 PATIENCE_MS = 200_000
 
@@ -42,6 +50,38 @@ def test_pages_of_the_site_pass_axe_fit_a_phone_and_ask_no_other_host(
     assert faults == []
     assert [url for url in requests if not url.startswith((built.address, "data:"))] == []
     assert len(requests) > len(SHOWN)
+
+
+def test_a_recording_is_played_with_the_keyboard_also_from_a_file_and_with_little_motion(
+    built: Site, chromium: Any
+) -> None:
+    page = chromium.new_page(reduced_motion="reduce")
+    page.set_default_timeout(PATIENCE_MS)
+    requests = list[str]()
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((built.folder / "start/watch/index.html").as_uri())
+    screen = page.locator(".recording-screen")
+    slider = page.get_by_label("Position")
+    assert slider.input_value() == "0"  # it does not start by itself
+
+    screen.focus()
+    page.keyboard.press("End")
+    end = screen.text_content()
+    page.keyboard.press("ArrowLeft")
+    before = screen.text_content()
+    page.keyboard.press("Home")
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.wait_for_function("document.querySelector('.recording-bar input').value !== '0'")
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Play").wait_for()
+    page.close()
+
+    assert "greet says the name now, and its test passes." in end
+    assert before != end
+    assert [
+        url for url in requests if not url.startswith(("file:", "data:", "blob:"))
+    ] == []
 
 
 def test_search_of_the_site_finds_every_question_among_its_first_results(

@@ -1,5 +1,6 @@
 """The sources of the site: where a page stands there, and what becomes of its links."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,14 @@ def test_a_page_links_the_first_use_of_a_word_to_the_glossary_and_leaves_code_al
     assert text == (
         f"# The journal\n\n`journal` and [the seam](hooks.md): {link}, a journal.\n\n```\nseam\n```\n"
     )
+
+
+def test_every_recording_that_a_page_plays_exists() -> None:
+    pages = [site.ROOT / source for source in site.page_places()]
+    names = {
+        name
+        for page in pages
+        for name in re.findall(r'data-recording="(\w+)"', page.read_text("utf-8"))
+    }
+
+    assert names == {file.stem for file in (site.ROOT / "docs/recordings").glob("*.json")}
