@@ -1,6 +1,6 @@
 """Recordings of the terminal for the player of the site: `python -m scripts.recordings`.
 
-refold really runs, as for the moving picture of the README (`scripts.session_picture`). A terminal emulator
+refold really runs, as for the animation in the README (`scripts.session_picture`). A terminal emulator
 makes screens of what it printed, so that the player in the browser only has to show text. The result is
 `docs/recordings/*.json`; the site has them as a script, because a page that is opened as a file
 cannot fetch anything.
