@@ -265,7 +265,7 @@ class FarWorkspace:
         )
 
     def _changes_since(self, since: Any, trees: Trees) -> "list[tuple[Any, ...]] | None":
-        """What the other side would ask next; None if it cannot be told."""
+        """What the other side would ask next; None if that is not known here."""
         if not since or _trees(since) == trees:
             return None
         try:
