@@ -630,7 +630,7 @@ class Page {
 
   showTitle(screen) {
     const first = screen.done.items.find((b) => b.kind === "heard");
-    this.title.textContent = onOneLine(screen.title || first?.said?.slice(0, 80) || this.texts.untitled);
+    this.title.textContent = onOneLine(screen.title || first?.said?.slice(0, 80).replace(/\s+/g, " ") || this.texts.untitled);
   }
 
   showCondition(screen) {
