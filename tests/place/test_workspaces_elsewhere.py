@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
@@ -160,6 +161,23 @@ def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> N
 
     with pytest.raises(ToolFailed, match=r"has no Python.*python:3-slim"):
         place.files.real("a")
+
+
+def test_a_place_with_a_part_of_python_says_which_package_it_lacks(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c "
+        '"import sys; sys.modules[\'shutil\'] = None; exec(sys.argv[1])" "$2"\n'
+    )
+    (programs / "python3").chmod(0o755)
+    argv = "/usr/bin/env", f"PATH={programs}:/usr/bin:/bin", "sh"
+
+    with (
+        open_place(argv, tmp_path) as place,
+        pytest.raises(ToolFailed, match=r"no module shutil.*install the package python3"),
+    ):
+        _ = place.pipe.greeting
 
 
 def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) -> None:

@@ -46,10 +46,13 @@ class _Rebuilt(Struct, frozen=True):
 
 
 class CheckpointsAtHome:
-    """Those of the place behind `pipe`. `join` each session; `settle` before the pipe is closed."""
+    """Those of the place behind `pipe`. `join` each session; `settle` before the pipe is closed.
 
-    def __init__(self, pipe: Pipe, packs: HomePacks) -> None:
-        self._pipe, self._packs = pipe, packs
+    With `keeps_files` a new place has lost nothing: the files of the workspace are on this machine.
+    """
+
+    def __init__(self, pipe: Pipe, packs: HomePacks, *, keeps_files: bool = False) -> None:
+        self._pipe, self._packs, self._keeps_files = pipe, packs, keeps_files
         self._records = dict[str, Recorder]()
         self._waiting = dict[str, list[StoredCheckpoint]]()  # by session, not pulled yet
         self._lock = threading.Lock()
@@ -126,7 +129,7 @@ class CheckpointsAtHome:
     def _on_connection(self, begin: Begin, greeting: PlaceGreeting) -> None:
         """Rebuild the place if it is not the one that the checkpoints are of."""
         known = self._packs.identity
-        if not greeting.identity or known == greeting.identity:
+        if self._keeps_files or not greeting.identity or known == greeting.identity:
             return
         if known and (stored := self._packs.stored()):
             try:

@@ -64,9 +64,20 @@ class WorkspaceElsewhere(Workspace):
         super().__init__(settings, paths, environ, directories, find_secrets=find_secrets)
         self._address = address
         sandbox, limits = settings.sandbox, settings.limits
+        self._made = None
+        profile = sandbox.profile
+        if address.is_made:
+            from refold.place.containers.session_container import open_container
+
+            self._made = open_container(
+                address, paths.data, environ, network=sandbox.network
+            )
+            address = self._made.address
+            # A sandbox in it could not be set up: its processes have no capabilities.
+            profile = "off" if profile == "workspace" else profile
         wanted = PlaceSettings(
             {
-                "profile": sandbox.profile,
+                "profile": profile,
                 "network": sandbox.network,
                 "user_namespaces": sandbox.user_namespaces,
             },
@@ -78,8 +89,10 @@ class WorkspaceElsewhere(Workspace):
         )
         self._pipe = Pipe(address, wanted, environ)
         self._packs = HomePacks(paths.checkpoints, self.directory, environ)
-        self._at_home = CheckpointsAtHome(self._pipe, self._packs)
-        greeting = self._pipe.greeting
+        self._at_home = CheckpointsAtHome(
+            self._pipe, self._packs, keeps_files=self._made is not None
+        )
+        greeting = self._greet()
         store_instructions(self.directory, greeting.instructions)
         self.files = files = PlaceFiles(
             self._pipe,
@@ -96,7 +109,16 @@ class WorkspaceElsewhere(Workspace):
                 memory=limits.command_memory_mib * _MIB_BYTES,
             ),
             self._forget,
+            self._made.environment if self._made else None,
         )
+
+    def _greet(self) -> PlaceGreeting:
+        try:
+            return self._pipe.greeting
+        except BaseException:
+            if self._made is not None:
+                self._made.lock.release()
+            raise
 
     def use_editor(self, editor: "Editor | None") -> None:
         """The files of an editor are on this machine: those of the place are never open in it."""
@@ -128,6 +150,8 @@ class WorkspaceElsewhere(Workspace):
         greeting, name = self._pipe.greeting, escape_name(self._address.text)
         where = f"The workspace is {name}: {escape_name(greeting.root)} of {greeting.user}@{greeting.host}."
         kept = f"{name}: {self._at_home.notice}." if self._at_home.notice else ""
+        if self._made is not None:
+            return (where, *self._made.notices, *filter(None, (kept,)))
         boundary = "" if greeting.confines else _CONTAINER_NOTICE.format(address=name)
         return (where, *filter(None, (boundary, kept)))
 
@@ -135,6 +159,8 @@ class WorkspaceElsewhere(Workspace):
         super().close()
         self.local_commands.close()
         self._pipe.close()
+        if self._made is not None:
+            self._made.lock.release()
 
     def _open_code(self, log: WriteLog) -> "CodeWorkspace":
         from refold.code.language_servers import LanguageServers, ServerContext

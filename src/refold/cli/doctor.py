@@ -36,11 +36,19 @@ def add_arguments(doctor: ArgumentParser) -> None:
     add = doctor.add_argument
     add("--json", action="store_true", help="print JSON lines")
     add("--offline", action="store_true", help="do not contact providers")
+    add("--workspace", metavar="ADDRESS", default="",
+        help="check only this workspace elsewhere: what works there, and what confines commands")  # fmt: skip
 
 
 def run(args: Namespace) -> int:
     findings, room = list[Finding](), terminal_columns(0)
-    for finding in run_checks(offline=args.offline):
+    if args.workspace:
+        from refold.cli.place_doctor import check_place
+
+        checks = check_place(args.workspace)
+    else:
+        checks = run_checks(offline=args.offline)
+    for finding in checks:
         findings.append(finding)
         if args.json:
             print_document(finding)
@@ -232,6 +240,7 @@ _ALL_CHECKS: "dict[str, Check]" = {
     "network": check_providers,
     "sandbox": doctor_checks.check_sandbox,
     "mcp": check_servers,
+    "containers": doctor_checks.check_containers,
     "programs": doctor_checks.check_programs,
     "terminal": doctor_checks.check_terminal,
     "disk": doctor_checks.check_disk,

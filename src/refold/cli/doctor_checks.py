@@ -113,6 +113,22 @@ def check_sandbox(context: CheckContext) -> Iterator[Finding]:
         yield Finding("sandbox", "ok", f"{box.kind}, profile {wished.profile}, {network}")
 
 
+def check_containers(context: CheckContext) -> Iterator[Finding]:
+    """Those that were made for sessions; nothing if there was none."""
+    from refold.place.containers.container_leftovers import ContainerLeftovers
+
+    containers = ContainerLeftovers(context.places.data, context.environ)
+    leftovers = list(containers.find())
+    for problem in containers.problems:
+        yield Finding("containers", "warning", problem)
+    if strays := [one.name for one in leftovers if one.kind == "stray"]:
+        text = f"left by a refold that was killed: {', '.join(strays)}"
+        yield Finding("containers", "warning", text, "refold storage clean removes them")
+    elif leftovers:
+        kept = sum(one.kind == "kept" for one in leftovers)
+        yield Finding("containers", "ok", f"{kept} kept, {len(leftovers) - kept} images")
+
+
 def check_programs(context: CheckContext) -> Iterator[Finding]:
     for name, use, package in (
         ("git", "there are no checkpoints and no working trees", "git"),

@@ -168,6 +168,12 @@ def add_session_flags(parser: ArgumentParser) -> None:
         help="work in a new clone of a repository; with --workspace, in a directory of that place")  # fmt: skip
     add("--setup", metavar="COMMAND",
         help="with --clone: run this once in the clone, with network")  # fmt: skip
+    add("--container", metavar="IMAGE",
+        help="work in a container of this image that is made for the session, with this directory")  # fmt: skip
+    add("--devcontainer", action="store_true",
+        help="the same with the image and setup of the directory's devcontainer.json")  # fmt: skip
+    add("--keep", action="store_true",
+        help="with --container or --devcontainer: keep the container for later sessions")  # fmt: skip
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m is then its model")
     add("--host", help="host of the provider's server, for one that you run")

@@ -402,14 +402,14 @@ def _directory(text: str) -> Path:
 def find_session_directory(args: Namespace) -> SessionDirectory:
     """Return where the session works, and set `args.resume` to its id if it is resumed.
 
-    A resumed session stays in its directory, because its messages and paths are about that
-    directory.
+    A resumed session stays in its directory, because its messages are about that.
     """
     home = session_index(paths(os.environ))
-    if args.elsewhere and args.workspace is None:
+    is_elsewhere = args.elsewhere or args.container or args.devcontainer or args.keep
+    if is_elsewhere and args.workspace is None:
         from refold.cli.start_elsewhere import directory_elsewhere
 
-        args.workspace = directory_elsewhere(args.elsewhere)
+        args.workspace = directory_elsewhere(args)
     if args.resume is None:
         directory = args.workspace or current_directory()
         newest = home.newest_of(directory) if args.continue_ else None

@@ -34,6 +34,10 @@ def run(args: Namespace) -> int:
         if not 0 < port <= _MAX_PORT:
             raise BadInput(f"{port} is not a port: give one from 1 to {_MAX_PORT}")
     address = parse_address(address_given("refold ports", args.address))
+    if address.is_made:
+        from refold.place.containers.session_container import reach_container
+
+        address = reach_container(address, os.environ)
     wanted = PlaceSettings(_NO_SANDBOX, cache=paths(os.environ).place_program)
     with closing(Pipe(address, wanted, os.environ)) as pipe:
         if not args.port:

@@ -25,6 +25,13 @@ def enter_new_directory(
 
     `find_session_directory` returns that of a resumed session. Raises `BadInput`. Not to be called in an event loop.
     """
+    if (args.clone is not None or args.worktree is not None) and (
+        args.container or args.devcontainer or args.keep
+    ):
+        raise BadInput(
+            "--container and --devcontainer are for the directory itself: leave --clone and "
+            "--worktree out, or start there with -C"
+        )
     if args.setup and args.clone is None:
         raise BadInput("--setup is for a clone: add --clone URL")
     if args.worktree is not None:

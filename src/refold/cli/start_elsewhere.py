@@ -1,6 +1,7 @@
-"""`--workspace ADDRESS` or NAME: the directory that stands for a workspace elsewhere."""
+"""`--workspace ADDRESS` or NAME, or a container: the directory that stands for it."""
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
 from refold.client.elsewhere import address_named, stand_in_directory
@@ -10,9 +11,13 @@ from refold.errors import BadInput
 from refold.place.elsewhere.address import is_address
 
 
-def directory_elsewhere(text: str) -> Path:
+def directory_elsewhere(args: Namespace) -> Path:
     """Raises `BadInput` if it is not an address, and no name in the settings."""
-    return stand_in_directory(address_given("--workspace", text))
+    if args.container or args.devcontainer or args.keep:
+        from refold.cli.start_container import directory_of_container
+
+        return directory_of_container(args)
+    return stand_in_directory(address_given("--workspace", args.elsewhere))
 
 
 def address_given(option: str, text: str) -> str:

@@ -21,6 +21,7 @@ from refold.headless.streams import (
     print_note,
     write,
 )
+from refold.place.containers.container_leftovers import ContainerLeftover
 from refold.provider.local.models import default_directory
 from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
@@ -56,12 +57,14 @@ def run(args: Namespace) -> int:
 def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
     sizes = sizes_by_kind(storage.files(), now)
     remember_size(paths, sizes, now)
-    leftovers = list(storage.leftovers())
+    leftovers, containers = list(storage.leftovers()), list(storage.containers.find())
     if as_json:
         for size in sizes:
             print_document(_document(size))
         for leftover in leftovers:
             print_document(_leftover_document(leftover))
+        for container in containers:
+            print_document(_container_document(container))
         return
     for row in _rows(sizes):
         write(f"{row}\n")
@@ -69,6 +72,11 @@ def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
         total = size_text(sum(leftover.size.bytes for leftover in leftovers))
         count = _directories(len(leftovers))
         write(f"\n{count}, {total}: refold storage clean deletes old ones\n")
+    if containers:
+        write("\n")
+    for container in containers:
+        write(_container_line(container))
+    _print_problems(storage)
 
 
 def _rows(sizes: list[KindSize]) -> Iterator[str]:
@@ -112,6 +120,28 @@ def _leftover_document(leftover: Leftover) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _container_document(leftover: ContainerLeftover) -> dict[str, object]:
+    return {
+        "container": leftover.name, "kind": leftover.kind, "program": leftover.program,
+        "bytes": leftover.bytes, "changed": leftover.used,
+    }  # fmt: skip
+
+
+def _container_line(leftover: ContainerLeftover) -> str:
+    about = {
+        "stray": "a container that a killed refold left",
+        "kept": "a container that is kept",
+        "image": "an image",
+    }
+    size, name = _size(leftover.bytes), escape_to_one_line(leftover.name)
+    return f"container   {size:>9}  {name} of {leftover.program}, {about[leftover.kind]}\n"
+
+
+def _print_problems(storage: Storage) -> None:
+    for problem in storage.containers.problems:
+        print_note(escape_to_one_line(problem))
+
+
 def _clean(storage: Storage, args: Namespace, before: float) -> int:
     plan = storage.plan(before)
     if not args.json:
@@ -129,6 +159,7 @@ def _clean(storage: Storage, args: Namespace, before: float) -> int:
         write("Nothing was deleted.\n")
         return 1
     deleted = storage.carry_out(plan, before)
+    _print_problems(storage)
     if args.json:
         _print_plan(deleted, as_json=True)
     else:
@@ -148,6 +179,11 @@ def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
         else:
             path = escape_to_one_line(str(leftover.path))
             write(f"no session  {size_text(leftover.size.bytes):>9}  {path}\n")
+    for container in plan.containers:
+        if as_json:
+            print_document(_container_document(container))
+        else:
+            write(_container_line(container))
     if as_json:
         for file in plan.cache_files:
             print_document({"cache": file.path, "bytes": file.bytes})
@@ -158,13 +194,17 @@ def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
 
 
 def _summary(plan: CleanPlan) -> str:
+    images = sum(leftover.kind == "image" for leftover in plan.containers)
+    containers = len(plan.containers) - images
     parts = (
         count_with_noun(len(plan.sessions), "session"),
         _directories(len(plan.leftovers)),
         count_with_noun(len(plan.cache_files), "cache file"),
+        count_with_noun(containers, "container") if containers else "",
+        count_with_noun(images, "image") if images else "",
         size_text(plan.bytes),
     )
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def _directories(count: int) -> str:

@@ -1,5 +1,7 @@
 """Cleans up what refold stores: old sessions, old caches, and what belongs to no session.
 
+Containers and images that were made for sessions belong to it (`place.containers`).
+
 `config.storage` says which files there are. A plan is made, shown and carried out: what is in use
 by then stays. A session that a process has open stays, and so do its checkpoints. Sessions and
 repositories are renamed before they are deleted, so an interrupted cleanup leaves none half there.
@@ -17,6 +19,10 @@ from refold.config.storage import StoredFile, TreeSize, find_stored_files, tree_
 from refold.errors import BadInput, Held
 from refold.journal.session_index import Progress, SessionIndex
 from refold.place.checkpoints import delete_snapshots, find_unused_snapshots
+from refold.place.containers.container_leftovers import (
+    ContainerLeftover,
+    ContainerLeftovers,
+)
 
 
 class Leftover(Struct, frozen=True):
@@ -38,16 +44,18 @@ class CleanPlan(Struct, frozen=True):
     sessions: tuple[OldSession, ...]
     leftovers: tuple[Leftover, ...]
     cache_files: tuple[StoredFile, ...]
+    containers: tuple[ContainerLeftover, ...] = ()
     open_sessions: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
         trees = sum(part.size.bytes for part in (*self.sessions, *self.leftovers))
-        return trees + sum(file.bytes for file in self.cache_files)
+        containers = sum(leftover.bytes for leftover in self.containers)
+        return trees + containers + sum(file.bytes for file in self.cache_files)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.sessions or self.leftovers or self.cache_files)
+        return not (self.sessions or self.leftovers or self.cache_files or self.containers)
 
 
 class Storage:
@@ -57,6 +65,7 @@ class Storage:
         self, home: SessionIndex, paths: Paths, models: Path, tell: Progress
     ) -> None:
         self._home, self._paths, self._models, self._tell = home, paths, models, tell
+        self.containers = ContainerLeftovers(paths.data, os.environ)
 
     def files(self) -> Iterator[StoredFile]:
         return find_stored_files(self._paths, self._models)
@@ -99,6 +108,11 @@ class Storage:
                 for file in self.files()
                 if file.kind.is_cache and file.changed < before
             ),
+            tuple(
+                container
+                for container in self.containers.find()
+                if container.kind == "stray" or container.used < before
+            ),
             tuple(sorted(in_use)),
         )
 
@@ -115,7 +129,8 @@ class Storage:
             if leftover.path in unused and self._delete_leftover(leftover, before)
         ]
         files = [file for file in plan.cache_files if _delete_file(file, before)]
-        return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files))
+        containers = [one for one in plan.containers if self.containers.remove(one)]
+        return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files), tuple(containers))
 
     def _delete_session(self, session: str, before: float) -> bool:
         if tree_size(self._home.path(session)).changed >= before:

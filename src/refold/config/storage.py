@@ -67,6 +67,7 @@ STORED_KINDS = (
     StoredKind("worktrees", "data", ("worktrees/*",), "git worktree remove"),
     StoredKind("clones", "data", ("clones/*",), "your files"),
     StoredKind("workspaces elsewhere", "data", ("places/*",), ""),
+    StoredKind("containers", "data", ("containers/*",), ""),
     StoredKind("workspaces", "state", ("server/workspaces/*",), "your files"),
     StoredKind("quarantine", "data", ("quarantine/*",), "refold quarantine delete"),
     StoredKind(

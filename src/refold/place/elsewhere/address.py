@@ -4,6 +4,7 @@ Every kind of place is reached in the same way: a command gives a pipe to a shel
 everything else goes through this pipe (`pipe`).
 """
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from msgspec import Struct
 from refold.errors import BadInput
 
 _ADDRESS_FORMS = (
-    "ssh://host/dir, docker://container/dir, podman://container/dir, "
-    'k8s://namespace/pod/dir or cmd:"command" (its directory follows after " # ")'
+    "ssh://host/dir, docker://container/dir, podman://container/dir, k8s://namespace/pod/dir, "
+    'cmd:"command" or container:image (a directory follows after " # "), or devcontainer:dir'
 )
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%@-]*")
 _PLACE_SHELL = "/bin/sh"
@@ -26,17 +27,21 @@ _HOME_DIRECTORY = "~"
 class PlaceAddress(Struct, frozen=True):
     """`text` is what the user wrote. `argv` gives a pipe to a shell in the place, where the
     workspace is in `directory`: absolute, or below the home directory with `~`.
+
+    A container that is made for the session has no `argv` yet (`containers.session_container`), and
+    its `directory` is one of this machine. `image` is "" if that has a `devcontainer.json`.
     """
 
     text: str
     kind: str
     argv: tuple[str, ...]
     directory: str
+    image: str = ""
 
     @property
-    def needs(self) -> str:
-        """The program that must be installed here."""
-        return self.argv[0]
+    def is_made(self) -> bool:
+        """Whether it is a container that is made for the session."""
+        return self.kind in CONTAINER_KINDS
 
 
 _Make: TypeAlias = Callable[[str, str, str], PlaceAddress]
@@ -45,8 +50,8 @@ _Make: TypeAlias = Callable[[str, str, str], PlaceAddress]
 def parse_address(text: str) -> PlaceAddress:
     """Raises `BadInput` that names the text and what an address looks like."""
     kind, colon, rest = text.partition(":")
-    if kind == "cmd" and colon:
-        return _of_command(text, rest)
+    if colon and (make_from_rest := _PLAIN_KINDS.get(kind)):
+        return make_from_rest(text, rest)
     parts = urlsplit(text)
     make = _ADDRESS_KINDS.get(parts.scheme)
     if make is None or not parts.netloc:
@@ -63,7 +68,9 @@ def parse_address(text: str) -> PlaceAddress:
 
 def is_address(text: str) -> bool:
     """Whether this is an address, and no path."""
-    return text.startswith(("cmd:", *(f"{kind}://" for kind in _ADDRESS_KINDS)))
+    return text.startswith(
+        (*(f"{kind}:" for kind in _PLAIN_KINDS), *(f"{kind}://" for kind in _ADDRESS_KINDS))
+    )
 
 
 def address_below(text: str, name: str) -> str:
@@ -120,6 +127,25 @@ def _of_command(text: str, rest: str) -> PlaceAddress:
     return PlaceAddress(text, "cmd", argv, _directory(text, directory.strip()))
 
 
+def _of_image(text: str, rest: str) -> PlaceAddress:
+    image, mark, directory = rest.rpartition(" # ")
+    if not mark or not image.strip():
+        raise BadInput(
+            f"{text!r} must name an image and a directory of this machine: give "
+            '"container:python:3.12-slim # /home/you/project"'
+        )
+    return _made(text, "container", directory.strip(), image.strip())
+
+
+def _of_devcontainer(text: str, rest: str) -> PlaceAddress:
+    return _made(text, "devcontainer", rest.strip(), "")
+
+
+def _made(text: str, kind: str, directory: str, image: str) -> PlaceAddress:
+    directory = os.path.realpath(os.path.expanduser(_directory(text, directory)))
+    return PlaceAddress(text, kind, (), directory, image)
+
+
 def _directory(text: str, path: str) -> str:
     if path in ("", "/~"):
         return _HOME_DIRECTORY
@@ -131,6 +157,12 @@ def _directory(text: str, path: str) -> str:
     return path
 
 
+CONTAINER_KINDS = frozenset(("container", "devcontainer"))
+_PLAIN_KINDS: dict[str, Callable[[str, str], PlaceAddress]] = {
+    "cmd": _of_command,
+    "container": _of_image,
+    "devcontainer": _of_devcontainer,
+}
 _ADDRESS_KINDS: dict[str, _Make] = {
     "ssh": _of_ssh,
     "docker": _of_container("docker"),

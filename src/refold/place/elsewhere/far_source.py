@@ -11,6 +11,7 @@ made of.
 import ast
 import io
 import os
+import shlex
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.place.elsewhere.older_python import rewrite_module
+from refold.place.far.frames import END_OF_SCRIPT, NO_PYTHON_MARK, READY_MARK
 from refold.place.private_files import make_directories
 from refold.safe_open import create_file, read_regular
 
@@ -65,6 +67,36 @@ BOOTSTRAP_PROGRAM = (
     "from refold.place.far.server import main\n"
     "main()\n"
 )
+
+
+# sh has `command -v` everywhere. A place with refold reads this script and skips it.
+_START_SCRIPT = (
+    "if command -v python3 >/dev/null 2>&1; then "
+    "exec python3 -c {bootstrap}; else echo {no_python}; fi\n" + END_OF_SCRIPT
+)
+# Debian's python3-minimal, for one, has only a part of the standard library.
+_NEEDED_MODULES = "zipfile,shutil,pwd,subprocess,ctypes,json,threading,importlib.abc"
+_PART_OF_PYTHON = (
+    "its python3 has no module %s, because only a part of Python is installed: install the "
+    "package python3 there (python3-minimal is not enough)"
+)
+_OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
+
+
+def start_script() -> bytes:
+    """What a shell in the place gets first: it starts Python, or says that there is none."""
+    python = (
+        f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
+        "%sys.version.split()[0])\n"
+        f"try:\n import {_NEEDED_MODULES}\n"
+        f"except ImportError as e: sys.exit({_PART_OF_PYTHON!r}%e.name)\n"
+        f"sys.stdout.write({READY_MARK.decode()!r});sys.stdout.flush();"
+        f"exec({BOOTSTRAP_PROGRAM!r})"
+    )
+    script = _START_SCRIPT.format(
+        bootstrap=shlex.quote(python), no_python=NO_PYTHON_MARK.decode().strip()
+    )
+    return script.encode()
 
 
 def first_bytes(cache: Path | None = None) -> bytes:

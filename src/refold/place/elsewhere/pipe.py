@@ -8,7 +8,6 @@ Nothing that comes from the place is trusted: frames have bounds, and anything e
 
 import os
 import select
-import shlex
 import signal
 import subprocess
 import threading
@@ -25,10 +24,9 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import ConnectionLost, ToolFailed
 from refold.place.elsewhere.address import PlaceAddress
-from refold.place.elsewhere.far_source import BOOTSTRAP_PROGRAM, first_bytes
+from refold.place.elsewhere.far_source import first_bytes, start_script
 from refold.place.environment import environment
 from refold.place.far.frames import (
-    END_OF_SCRIPT,
     INSTALLED_MARK,
     NO_PYTHON_MARK,
     PROTOCOL_VERSION,
@@ -48,16 +46,10 @@ _MAX_COMPLAINT_CHARS = 500
 _MAX_TEXT_CHARS = 4_000  # of an error of the place
 _MAX_PATH_CHARS = 4_096
 _END_SECONDS = 5.0
-# sh has `command -v` everywhere. A place with refold reads this script and skips it.
-_START_SCRIPT = (
-    "if command -v python3 >/dev/null 2>&1; then "
-    "exec python3 -c {bootstrap}; else echo {no_python}; fi\n" + END_OF_SCRIPT
-)
 _NO_PYTHON = (
     "{address} has no Python (python3, 3.8 or later), which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
 )
-_OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 _FOR_CONNECTIONS = (
     "SSH_AUTH_SOCK", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG",
@@ -284,6 +276,10 @@ class _Connection:
         self._calls = dict[int, OpenCall]()
         self._numbers = 0
         self._complaints = bytearray()
+        if not address.argv:
+            raise ToolFailed(
+                f"{self._name} is a container that is made for a session: only that reaches it."
+            )
         program = programs.Programs(environ).require(address.argv[0])
         try:
             self._process = programs.start(
@@ -308,15 +304,7 @@ class _Connection:
     def greet(self, wanted: PlaceSettings) -> None:
         """Start the place and make it ready. Raises `ToolFailed`."""
         try:
-            script = _START_SCRIPT.format(
-                bootstrap=shlex.quote(
-                    f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
-                    f"%sys.version.split()[0]);sys.stdout.write({READY_MARK.decode()!r});"
-                    f"sys.stdout.flush();exec({BOOTSTRAP_PROGRAM!r})"
-                ),
-                no_python=NO_PYTHON_MARK.decode().strip(),
-            )
-            write_all(self._writing, script.encode())
+            write_all(self._writing, start_script())
             if self._wait_for_mark() == READY_MARK:
                 write_all(self._writing, first_bytes(wanted.cache))
         except OSError as error:

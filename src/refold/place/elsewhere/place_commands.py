@@ -8,7 +8,7 @@ one like `supervise.Supervisor`.
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -56,8 +56,15 @@ class _Has(Struct, frozen=True):
 class PlaceCommands:
     """`changed` is called when a command may have changed files."""
 
-    def __init__(self, pipe: Pipe, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pipe: Pipe,
+        limits: Limits,
+        changed: Callable[[], None],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._pipe, self.limits, self._changed = pipe, limits, changed
+        self._environment = environment or {}  # of the place, for commands that may write
         self._unread: Callable[[], Sequence[str]] = tuple
         self._programs = dict[str, bool]()  # shared with the results of `with_hidden_paths`
         self.gate = None
@@ -126,7 +133,7 @@ class PlaceCommands:
                 limits=to_builtins(extras.limits) if extras.limits else None,
                 seen=extras.seen,
                 own_tmp=extras.own_tmp,
-                environ={},
+                environ=self._environment if confines.writes else {},
                 used=extras.used is not None,
                 hidden=tuple(self._unread()),
             )

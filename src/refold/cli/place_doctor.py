@@ -1,0 +1,85 @@
+"""`refold doctor --workspace ADDRESS`: what a workspace elsewhere has, and what confines its commands.
+
+It connects as a session does, and ends what it started. A container that is made for sessions must
+have its image already.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from msgspec import Struct
+
+from refold.cli.start_elsewhere import address_given
+from refold.config.paths import paths
+from refold.errors import BadInput, ToolFailed
+from refold.place.elsewhere.address import PlaceAddress, parse_address
+from refold.place.elsewhere.pipe import Pipe, PlaceGreeting, PlaceSettings
+from refold.views.check_findings import Finding
+
+_SANDBOX_SETTINGS = PlaceSettings(
+    {"profile": "workspace", "network": False, "user_namespaces": False}
+)
+_NO_SANDBOX = PlaceSettings({"profile": "off", "network": False, "user_namespaces": False})
+_PROGRAM_USES = (
+    ("git", "there are no checkpoints there"),
+    ("rg", "grep does not work there: install ripgrep"),
+)
+_LANDLOCK_TEXT = (
+    "bubblewrap does not work there. Landlock keeps commands from writing outside of the workspace, "
+    "and from TCP; for all else the place itself is the boundary"
+)
+
+
+class _Has(Struct, frozen=True):
+    has: bool
+
+
+def check_place(text: str) -> Iterator[Finding]:
+    """Findings about the place; one that is wrong if it cannot be reached."""
+    try:
+        address = parse_address(address_given("--workspace", text))
+        with ExitStack() as stack:
+            yield from _check(address, stack)
+    except (BadInput, ToolFailed) as error:
+        yield Finding("workspace", "wrong", str(error))
+
+
+def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
+    notices: tuple[str, ...] = ()
+    wanted = _SANDBOX_SETTINGS
+    if address.is_made:
+        from refold.place.containers.session_container import open_container
+
+        made = open_container(address, paths(os.environ).data, os.environ, network=False)
+        stack.callback(made.lock.release)
+        address, notices, wanted = made.address, made.notices, _NO_SANDBOX
+    pipe = Pipe(address, wanted, os.environ)
+    stack.callback(pipe.close)
+    greeting = pipe.greeting
+    yield Finding(
+        "workspace", "ok",
+        f"{greeting.root} of {greeting.user}@{greeting.host}, {greeting.system}, "
+        f"Python {greeting.python}",
+    )  # fmt: skip
+    for notice in notices:
+        yield Finding("container", "warning" if "left out" in notice else "ok", notice)
+    if not notices:
+        yield _sandbox(greeting)
+    for program, use in _PROGRAM_USES:
+        if pipe.ask("has", program=program).read(_Has).has:
+            yield Finding(program, "ok", "installed there")
+        else:
+            yield Finding(program, "warning", f"not installed there: {use}")
+
+
+def _sandbox(greeting: PlaceGreeting) -> Finding:
+    if greeting.confines:
+        return Finding("sandbox", "ok", f"{greeting.sandbox} confines commands there")
+    if greeting.sandbox == "landlock":
+        return Finding("sandbox", "warning", _LANDLOCK_TEXT)
+    return Finding(
+        "sandbox", "warning",
+        "bubblewrap does not work there: the place itself is the boundary of commands",
+        "install bubblewrap there, if the place has more in it than the workspace",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Containers that are made for a session, with docker or podman."""

@@ -1,0 +1,202 @@
+"""The command line of docker or podman: the same commands, with options that both have.
+
+What the containers are for is in `prepare_image` and `session_container`. The JSON of `inspect` is
+the same for both, other output is not: so containers and images are listed by id and then
+inspected.
+"""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+from msgspec import Struct
+
+from refold import programs
+from refold.errors import BadInput
+from refold.place.environment import environment
+from refold.programs import Programs, TimedOut
+
+PROGRAM_NAMES = ("podman", "docker")  # podman first: its containers have no rights of root
+DATA_LABEL = "refold.data"  # the data directory of refold that a container belongs to
+NAME_LABEL = "refold.workspace"
+_QUERY_SECONDS = 60.0
+_COMMIT_SECONDS = 3600.0
+_MAX_COMPLAINT_CHARS = 500
+_FOR_PROGRAM = (
+    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "CONTAINERS_CONF",
+    "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY",
+)  # fmt: skip
+
+
+class ContainerState(Struct, frozen=True):
+    """A container or an image, as `inspect` shows it. `changed` is in seconds since 1970."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    running: bool
+    bytes: int
+    changed: float
+
+    @property
+    def workspace(self) -> str:
+        return self.labels.get(NAME_LABEL, "")
+
+
+class ContainerProgram:
+    """`path` is the program, found once. Raises `BadInput` for what it reports as an error."""
+
+    def __init__(self, name: str, path: str, environ: Mapping[str, str]) -> None:
+        self.name, self.path = name, path
+        named = {key: environ[key] for key in _FOR_PROGRAM if key in environ}
+        self._environ = {**environment(environ), **named}
+
+    @cached_property
+    def is_rootless(self) -> bool:
+        """Whether docker runs without root."""
+        return "rootless" in self._check("info", "--format", "{{.SecurityOptions}}")
+
+    def has_image(self, image: str) -> bool:
+        return self.image_environment(image) is not None
+
+    def image_environment(self, image: str) -> dict[str, str] | None:
+        """The variables of an image; None if it is not there."""
+        status, out, _ = self._ask(
+            "image", "inspect", "--format", "{{json .Config.Env}}", image
+        )
+        if status:
+            return None
+        rows = msgspec.json.decode(out, type=list[str] | None) or ()
+        return {name: value for name, _, value in (row.partition("=") for row in rows)}
+
+    def has_container(self, name: str) -> bool:
+        return self._ask("container", "inspect", "--format", "{{.Id}}", name)[0] == 0
+
+    def running(self, workspace: str) -> str:
+        """The id of a container that runs for this workspace; "" if none does."""
+        label = f"label={NAME_LABEL}={workspace}"
+        ids = self._check("ps", "--quiet", "--no-trunc", "--filter", label).split()
+        return ids[0] if ids else ""
+
+    def containers(self, label: str, value: str) -> Sequence[ContainerState]:
+        """All with this label, also those that do not run."""
+        ids = self._check(
+            "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}={value}"
+        )
+        return self._inspect("container", ids.split())
+
+    def images(self, label: str, value: str) -> Sequence[ContainerState]:
+        ids = self._check(
+            "images", "--quiet", "--no-trunc", "--filter", f"label={label}={value}"
+        )
+        return self._inspect("image", list(dict.fromkeys(ids.split())))
+
+    def remove_container(self, name: str) -> None:
+        """Stop and remove it. It may be gone already."""
+        status, _, complaint = self._ask("rm", "--force", "--volumes", name)
+        if status and self.has_container(name):
+            raise BadInput(f"{self.name} does not remove the container {name}: {complaint}")
+
+    def kill(self, name: str) -> None:
+        self._check("kill", name)
+
+    def remove_image(self, name: str) -> None:
+        self._check("rmi", name)
+
+    def create(self, arguments: Sequence[str]) -> None:
+        self._check("create", *arguments)
+
+    def commit(self, container: str, image: str, labels: Mapping[str, str]) -> None:
+        changes = (f"LABEL {key}={value}" for key, value in labels.items())
+        options = [word for change in changes for word in ("--change", change)]
+        self._check("commit", *options, container, image, seconds=_COMMIT_SECONDS)
+
+    def show(self, *arguments: str) -> int:
+        """Run a command whose output the user sees on stderr. Returns its exit status.
+
+        Its input is a pipe that nothing is written into, and that ends with this process.
+        """
+        with programs.start(
+            (self.path, *arguments), stdin=subprocess.PIPE, stdout=2, env=self._environ
+        ) as process:
+            try:
+                return process.wait()
+            except BaseException:
+                process.terminate()
+                raise
+
+    def _inspect(self, kind: str, ids: Sequence[str]) -> Sequence[ContainerState]:
+        if not ids:
+            return ()
+        status, out, _ = self._ask(kind, "inspect", *ids)
+        try:
+            rows = msgspec.json.decode(out, type=list[_Inspected])
+        except msgspec.DecodeError as error:
+            if status:
+                return ()  # one ended while it was asked about: the next look finds the others
+            raise BadInput(f"{self.name} {kind} inspect prints no JSON: {error}") from error
+        return tuple(row.state() for row in rows)
+
+    def _check(self, *arguments: str, seconds: float = _QUERY_SECONDS) -> str:
+        status, out, complaint = self._ask(*arguments, seconds=seconds)
+        if status:
+            raise BadInput(
+                f"{self.name} {arguments[0]} failed with status {status}: {complaint}"
+            )
+        return out
+
+    def _ask(
+        self, *arguments: str, seconds: float = _QUERY_SECONDS
+    ) -> tuple[int, str, str]:
+        """The status, the output and the end of the complaints."""
+        try:
+            done = programs.run((self.path, *arguments), seconds, env=self._environ)
+        except (OSError, TimedOut) as error:
+            raise BadInput(f"{self.name} {arguments[0]} cannot be run: {error}") from error
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        complaint = lines[-1][-_MAX_COMPLAINT_CHARS:] if lines else "it says nothing"
+        return done.returncode, done.stdout.decode(errors="replace"), complaint
+
+
+class _State(Struct):
+    status: str = msgspec.field(default="", name="Status")
+
+
+class _Config(Struct):
+    labels: dict[str, str] | None = msgspec.field(default=None, name="Labels")
+
+
+class _Inspected(Struct):
+    id: str = msgspec.field(name="Id")
+    name: str = msgspec.field(default="", name="Name")
+    tags: list[str] | None = msgspec.field(default=None, name="RepoTags")
+    created: str = msgspec.field(default="", name="Created")
+    size: int = msgspec.field(default=0, name="Size")
+    status: _State | None = msgspec.field(default=None, name="State")
+    config: _Config | None = msgspec.field(default=None, name="Config")
+
+    def state(self) -> ContainerState:
+        labels = (self.config.labels if self.config else None) or {}
+        name = self.name.removeprefix("/") or next(iter(self.tags or ()), "") or self.id
+        running = self.status is not None and self.status.status in ("running", "paused")
+        return ContainerState(
+            self.id, name, labels, running, self.size, _seconds(self.created)
+        )
+
+
+def find_container_program(environ: Mapping[str, str]) -> ContainerProgram:
+    """podman, or else docker. Raises `BadInput` if there is neither."""
+    known = Programs(environ)
+    for name in PROGRAM_NAMES:
+        if path := known.find(name):
+            return ContainerProgram(name, path, environ)
+    raise BadInput("there is neither podman nor docker: install one (apt install podman)")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text[:19] + "+00:00").timestamp()
+    except ValueError:
+        return 0.0

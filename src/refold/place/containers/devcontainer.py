@@ -1,0 +1,296 @@
+"""Reads the `devcontainer.json` of a project: its image or Dockerfile, environment and commands.
+
+The format is that of containers.dev. A project may be hostile, so what would reach this machine is
+refused: other mounts, options of the program, variables and commands of this machine. What only
+gives a container more, or serves editors, is left out, and a notice names it.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.place.containers.container_plan import (
+    ContainerPlan,
+    ImageBuild,
+    SetupCommand,
+    check_mountable,
+)
+from refold.safe_open import read_regular
+from refold.values.json_with_comments import read_json_with_comments
+from refold.values.path_names import below
+from refold.values.printable_names import escape_name
+
+# The first that exists counts. Projects whose file has what is refused can add the first one.
+_FILE_NAMES = (
+    ".devcontainer/refold/devcontainer.json",
+    ".devcontainer/devcontainer.json",
+    ".devcontainer.json",
+)
+_MAX_FILE_BYTES = 256 * 1024
+# In the order in which they run.
+_SETUP_KEYS = ("onCreateCommand", "updateContentCommand", "postCreateCommand")
+_REFUSED_KEYS = {
+    "dockerComposeFile": "refold makes one container and no others",
+    "initializeCommand": "it would run on this machine",
+    "runArgs": "they may undo the protection of this machine",
+}
+_LEFT_OUT_KEYS = {
+    "features": "they are not installed",
+    "privileged": "the container gets no more rights",
+    "capAdd": "the container gets no more rights",
+    "securityOpt": "the container gets no more rights",
+    "init": "the container has its own",
+    "postStartCommand": "it is not run",
+    "postAttachCommand": "it is not run",
+    "remoteUser": "commands run as you",
+    "containerUser": "commands run as you",
+    "forwardPorts": "`refold ports` opens them",
+    "appPort": "`refold ports` opens them",
+    "hostRequirements": "they are not checked",
+    "secrets": "they are not asked for",
+}
+_FOR_EDITORS = frozenset(
+    [
+        "$schema",
+        "name",
+        "customizations",
+        "settings",
+        "extensions",
+        "portsAttributes",
+        "otherPortsAttributes",
+        "waitFor",
+        "shutdownAction",
+        "overrideCommand",
+        "updateRemoteUserUID",
+        "userEnvProbe",
+        "devPort",
+        "overrideFeatureInstallOrder",
+    ]
+)
+_VARIABLE_PATTERN = re.compile(r"\$\{(\w+)(?::[^}]*)?\}")
+_OF_THIS_MACHINE = frozenset(("localEnv", "env"))
+_TEXT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WAY_OUT = "leave it out, or write a copy of the file without it as .devcontainer/refold/devcontainer.json"
+
+Command: TypeAlias = str | tuple[str, ...] | dict[str, str | tuple[str, ...]]
+
+
+class _Build(Struct, frozen=True, rename="camel"):
+    dockerfile: str = ""
+    context: str = "."
+    target: str = ""
+    args: Mapping[str, str] = {}
+
+
+class _File(Struct, frozen=True, rename="camel"):
+    """The keys that are used."""
+
+    image: str = ""
+    docker_file: str = ""
+    context: str = ""
+    build: _Build | None = None
+    workspace_folder: str = ""
+    workspace_mount: str = ""
+    mounts: tuple[str | dict[str, Any], ...] = ()
+    container_env: Mapping[str, str] = {}
+    remote_env: Mapping[str, str | None] = {}
+    on_create_command: Command | None = None
+    update_content_command: Command | None = None
+    post_create_command: Command | None = None
+
+
+def plan_of_devcontainer(address: str, project: str) -> ContainerPlan:
+    """What the file of the project asks for. Raises `BadInput` that names the key."""
+    path = _find_file(project)
+    try:
+        data, size = read_regular(path, _MAX_FILE_BYTES)
+        if size > _MAX_FILE_BYTES:
+            raise BadInput(f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
+        document = read_json_with_comments(data.decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise BadInput(f"{path} is not an object: write {{}} around its keys")
+    return _Reader(address, project, path, cast("dict[str, Any]", document)).plan()
+
+
+class _Reader:
+    def __init__(
+        self, address: str, project: str, path: Path, document: dict[str, Any]
+    ) -> None:
+        self._address, self._project, self._path = address, project, path
+        self._document = document
+        try:
+            self._file = msgspec.convert(document, _File, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{path}: {error}") from error
+        self._folder = ""
+        self._notices = list[str]()
+
+    def plan(self) -> ContainerPlan:
+        self._check_keys()
+        self._folder = self._find_folder()
+        build, image = self._build(), self._fill("image", self._file.image)
+        if bool(image) == (build is not None):
+            raise BadInput(f"{self._path} must have either image or build.dockerfile")
+        if image.startswith("-"):
+            raise self._wrong("image", image, "it is not the name of an image")
+        return ContainerPlan(
+            self._address,
+            self._project,
+            self._folder,
+            image,
+            build,
+            tuple(self._setup()),
+            dict(self._environment()),
+            tuple(self._notices),
+        )
+
+    def _check_keys(self) -> None:
+        used = {field.encode_name for field in msgspec.structs.fields(_File)}
+        for key, value in self._document.items():
+            if key in used or key in _FOR_EDITORS or value in (None, False, [], {}, ""):
+                continue
+            if reason := _REFUSED_KEYS.get(key):
+                raise BadInput(
+                    f"{self._path} has {key}, which is refused: {reason}; {_WAY_OUT}"
+                )
+            reason = _LEFT_OUT_KEYS.get(key, "refold does not know it")
+            names = f" ({', '.join(map(escape_name, value))})" if key == "features" else ""
+            self._notices.append(
+                f"{escape_name(key)}{names} of devcontainer.json is left out: {reason}"
+            )
+        for mount in self._file.mounts:
+            parts = mount if isinstance(mount, dict) else _mount_parts(mount)
+            if parts.get("type") not in ("volume", "tmpfs"):
+                raise self._wrong("mounts", mount, "only the project is mounted")
+            self._notices.append(
+                f"the mount of {escape_name(str(parts.get('target', '')))} is left out"
+            )
+
+    def _find_folder(self) -> str:
+        """Where the project is mounted."""
+        base = os.path.basename(self._project)
+        folder = self._file.workspace_folder or f"/workspaces/{base}"
+        if mount := self._file.workspace_mount:
+            parts = _mount_parts(mount)
+            source = parts.get("source", parts.get("src", ""))
+            if parts.get("type") != "bind" or source not in (
+                "${localWorkspaceFolder}",
+                self._project,
+            ):
+                raise self._wrong("workspaceMount", mount, "only the project is mounted")
+            folder = (
+                parts.get("target", parts.get("dst", parts.get("destination", "")))
+                or folder
+            )
+        folder = os.path.normpath(self._fill("workspaceFolder", folder))
+        if not os.path.isabs(folder) or folder == "/":
+            raise self._wrong("workspaceFolder", folder, "it must be absolute, and not /")
+        check_mountable(folder)
+        return folder
+
+    def _build(self) -> ImageBuild | None:
+        build = self._file.build or _Build(
+            self._file.docker_file, self._file.context or "."
+        )
+        if not build.dockerfile:
+            return None
+        around = self._path.parent
+        dockerfile, context = (
+            os.path.realpath(around / self._fill("build", name))
+            for name in (build.dockerfile, build.context)
+        )
+        for name in (dockerfile, context):
+            if not below(name, os.path.realpath(self._project)):
+                raise self._wrong("build", name, "it is outside of the project")
+        try:
+            data, _ = read_regular(dockerfile, _MAX_FILE_BYTES)
+            text = data.decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._wrong("build.dockerfile", build.dockerfile, str(error)) from error
+        arguments = {
+            self._variable(key): self._fill("build.args", value)
+            for key, value in build.args.items()
+        }
+        return ImageBuild(dockerfile, context, text, build.target, arguments)
+
+    def _setup(self) -> Iterator[SetupCommand]:
+        file = self._file
+        commands = (
+            file.on_create_command,
+            file.update_content_command,
+            file.post_create_command,
+        )
+        for key, command in zip(_SETUP_KEYS, commands, strict=True):
+            parts = command.values() if isinstance(command, dict) else (command,)
+            for part in filter(None, parts):
+                words = ("/bin/sh", "-c", part) if isinstance(part, str) else part
+                yield SetupCommand(key, tuple(self._fill(key, word) for word in words))
+
+    def _environment(self) -> Iterator[tuple[str, str]]:
+        for key, values in (
+            ("containerEnv", self._file.container_env),
+            ("remoteEnv", self._file.remote_env),
+        ):
+            for name, value in values.items():
+                if value is None:
+                    continue
+                if "${containerEnv:" in value:
+                    self._notices.append(
+                        f"{key}.{escape_name(name)} of devcontainer.json is left out: "
+                        "it is made of other variables"
+                    )
+                    continue
+                yield self._variable(name), self._fill(f"{key}.{name}", value)
+
+    def _variable(self, name: str) -> str:
+        if not _TEXT_PATTERN.fullmatch(name):
+            raise self._wrong(
+                "a variable", name, "it has other characters than A-Z, 0-9 and _"
+            )
+        return name
+
+    def _fill(self, key: str, text: str) -> str:
+        """The text with the variables of the format; others are those of a shell."""
+
+        def value(match: re.Match[str]) -> str:
+            if match[1] in _OF_THIS_MACHINE:
+                raise self._wrong(key, match[0], "variables of this machine stay here")
+            known = {
+                "localWorkspaceFolder": self._project,
+                "localWorkspaceFolderBasename": os.path.basename(self._project),
+                "containerWorkspaceFolder": self._folder,
+                "containerWorkspaceFolderBasename": os.path.basename(self._folder),
+            }
+            return known.get(match[1], match[0])
+
+        return _VARIABLE_PATTERN.sub(value, text)
+
+    def _wrong(self, key: str, value: object, reason: str) -> BadInput:
+        return BadInput(
+            f"{self._path} has {value!r} for {key}, which is refused: {reason}; {_WAY_OUT}"
+        )
+
+
+def _find_file(project: str) -> Path:
+    for name in _FILE_NAMES:
+        if (path := Path(project, name)).is_file():
+            if not below(os.path.realpath(path), os.path.realpath(project)):
+                raise BadInput(f"{path} is a link to a file outside of the project")
+            return path
+    raise BadInput(
+        f"there is no .devcontainer/devcontainer.json in {project!r}: write one, or name an "
+        "image with --container IMAGE"
+    )
+
+
+def _mount_parts(text: str) -> dict[str, str]:
+    parts = (part.partition("=") for part in text.split(","))
+    return {name: value for name, _, value in parts}

@@ -1,0 +1,30 @@
+"""JSON with comments, as the settings of editors and `devcontainer.json` are written.
+
+Comments and a comma before a closing bracket become spaces, so line numbers stay correct.
+Other extensions of JSON are errors.
+"""
+
+import json
+import re
+from typing import Any
+
+# A string comes first: what looks like a comment in it is none.
+_TOKEN_PATTERN = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|,(?=\s*[\]}])', re.DOTALL
+)
+_NOT_NEWLINE_PATTERN = re.compile(r"[^\n]")
+
+
+def read_json_with_comments(text: str) -> Any:
+    """The document. Raises `ValueError` that names the line."""
+    text = _TOKEN_PATTERN.sub(_blank_comment, text)
+    return json.loads(_TOKEN_PATTERN.sub(_blank_comma, text))
+
+
+def _blank_comment(token: re.Match[str]) -> str:
+    is_comment = token[0].startswith("/")
+    return _NOT_NEWLINE_PATTERN.sub(" ", token[0]) if is_comment else token[0]
+
+
+def _blank_comma(token: re.Match[str]) -> str:
+    return " " if token[0] == "," else token[0]
