@@ -13,6 +13,7 @@
     │   ├── Corrupt           the chain is broken: says where and what is lost
     │   │   └── WrongFormat   another version of refold wrote it: says which format it has
     │   ├── Conflict          another writer has written since we read
+    │   ├── Disconnected      where the journal is cannot be reached now; try again
     │   ├── Held              another live process is the writer: says which
     │   └── Fenced            another writer has the session now
     └── ToolFailed            raised inside a tool, for the model to read
@@ -137,6 +138,10 @@ class WrongFormat(Corrupt):
 
 class Conflict(JournalError):
     """The journal is not as long as the writer thought."""
+
+
+class Disconnected(JournalError):
+    """The connection was lost, or the database of the journal cannot be reached."""
 
 
 class Held(JournalError):

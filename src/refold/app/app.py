@@ -150,12 +150,20 @@ class App:
 
         return ProjectMemory(self.paths.data, self.directory, self.home, self.models.masks)
 
-    async def start(self) -> tuple[str, Session]:
-        """Start a session in the directory of the options, and return it with its id."""
-        id_ = self.home.new_id(time.time())
+    async def start(self, id_: str = "", claim: int = 0) -> tuple[str, Session]:
+        """Start a session in the directory of the options, and return it with its id.
+
+        `claim` is the number of the claim under which this process was given a new id.
+        """
+        id_ = id_ or self.home.new_id(time.time())
         session = await self._open(
-            id_, self.home.store if self.options.keep else _memory_stores()
+            id_,
+            self.home.store if self.options.keep else _memory_stores(),
+            look=bool(claim),
         )
+        if claim:
+            session.record.claim = claim
+            await session.record.open()
         if self.settings.agent != "main":
             await choose_agent(session.inbox, self.agents, self.settings.agent)
         return id_, session

@@ -34,6 +34,7 @@ from refold.headless.streams import print_error, write
 from refold.place.environment import shell_environment
 
 if TYPE_CHECKING:
+    from refold.server.access import Access
     from refold.server.listening import ListenOptions
     from refold.server.terminals import Terminals
 
@@ -102,20 +103,9 @@ def run_web(args: Namespace) -> int:
 
 def run(args: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    setup = listen_options(args, drain=args.drain)
-    try:
-        from refold.server import access
-        from refold.server.app import serve
-    except ImportError as error:
-        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
-    places = paths(os.environ)
-    secret = places.state / SECRET_FILE
-    if args.new_keys:
-        access.revoke_all(secret)
-    own = access.load_access(secret)
+    setup, places = listen_options(args, drain=args.drain), paths(os.environ)
     if args.show_token:
-        write(f"{own.bearer}\n")
-        return 0
+        return print_token(args)
     roots = tuple(map(Path, real_directories(args.root)))
     directories = HostPaths(
         current_directory(),
@@ -135,7 +125,41 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         partial(launch_at, args, places, home),
         is_joinable=True,
     )
+    due = due_schedules(os.environ, args.script, print_error)
+    webhooks = Webhooks(os.environ, due.check_now if due is not None else lambda: None)
+    return serve_host(args, host, setup, due, webhooks, opens=opens)
 
+
+def print_token(args: Namespace) -> int:
+    """Print the token for programs."""
+    write(f"{_load_access(args).bearer}\n")
+    return 0
+
+
+def _load_access(args: Namespace) -> "Access":
+    try:
+        from refold.server import access
+    except ImportError as error:
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
+    secret = paths(os.environ).state / SECRET_FILE
+    if args.new_keys:
+        access.revoke_all(secret)
+    return access.load_access(secret)
+
+
+def serve_host(
+    args: Namespace,
+    host: Host,
+    setup: "ListenOptions",
+    due: DueSchedules | None = None,
+    webhooks: Webhooks | None = None,
+    *,
+    opens: bool = False,
+) -> int:
+    """Serve these conversations until a signal."""
+    from refold.server.app import serve
+
+    own, places = _load_access(args), paths(os.environ)
     browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them
 
     def print_address(address: str) -> None:
@@ -151,8 +175,6 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         print_error(f"serving at {address}; Ctrl+C ends it")
 
     way = places.state / "server" / "open.html"
-    due = due_schedules(os.environ, args.script, print_error)
-    webhooks = Webhooks(os.environ, due.check_now if due is not None else lambda: None)
     serve = partial(
         serve, host, own, setup, print_address, webhooks, _terminals(args, host)
     )

@@ -98,6 +98,10 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand(
         "cluster", "cluster", "prepare a database for the sessions of many machines"
     ),
+    Subcommand(
+        "worker", "nodes:WORKER_COMMAND", "run sessions of a database, with other workers"
+    ),
+    Subcommand("web-node", "nodes:WEB_NODE", "serve the sessions that workers run"),
     Subcommand("models", "models", "list models and prices"),
     Subcommand("auth", "auth", "set, list, test and remove API keys"),
     Subcommand("local", "local", "install models that run on this machine's CPU"),

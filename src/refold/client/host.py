@@ -30,7 +30,7 @@ from refold.client.elsewhere import (
     address_of_directory,
     stand_in_directory,
 )
-from refold.client.host_ports import LocalOrders, LocalRunner
+from refold.client.host_ports import LocalOrders, LocalRunner, SessionClaim
 from refold.client.hosted_conversation import (
     Conversation,
     JoinedConversation,
@@ -117,7 +117,10 @@ class Host:
     """Conversations by their id. Use it in `async with host.run()`.
 
     With `is_joinable`, other processes can join those that this one has the writer lock of.
+    `ports` are those of this process, unless others are given.
     """
+
+    _conversation_type: type[OwnConversation] = OwnConversation
 
     def __init__(
         self,
@@ -127,16 +130,19 @@ class Host:
         idle_seconds: float = IDLE_SECONDS,
         *,
         is_joinable: bool = False,
+        ports: Ports | None = None,
     ) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
-        self._ports = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
+        local = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
+        self._ports = ports or local
         self._idle_seconds = idle_seconds
         self._worker = SessionWorker(
-            self._ports.orders, self._ports.runner, self._runnable, idle_seconds
-        )
+            self._ports.orders, self._ports.runner, self._runnable, idle_seconds,
+            prepare=self._prepare, has_others=ports is not None,
+        )  # fmt: skip
         self._there = dict[str, Conversation]()
         self._outdated = set[Conversation]()  # of earlier settings
         # Of conversations that were closed, one for each directory.
@@ -179,15 +185,17 @@ class Host:
         """The conversations that are open here."""
         return tuple(self._there.values())
 
-    async def create(self, conversation: NewConversation) -> Conversation:
+    async def create(
+        self, conversation: NewConversation, id_: str = "", claim: int = 0
+    ) -> Conversation:
         """Begin a conversation. Raises `BadInput` for invalid values."""
         await self._worker.wait_for_free_files()
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
         try:
             _check(launch, conversation)
-            opened = await launch.start()
-            await _record_choices(Session(launch, opened), conversation)
+            opened = await launch.start(id_, claim)
+            await record_choices(Session(launch, opened), conversation)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
@@ -212,16 +220,22 @@ class Host:
             launch = await to_thread.run_sync(
                 self._launch_at, place.directory, place.roots, wanted
             )
-            holder = await to_thread.run_sync(self.stored.holder, id_)
             try:
-                if holder and (joined := await self._join(id_, launch, holder)):
-                    return joined
-                opened = await launch.open_read_only(id_)
+                return await self._open_there(id_, launch)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await launch.aclose()
                 raise
-            return self._begin(launch, opened, holder)
+
+    async def _open_there(self, id_: str, launch: Launch) -> Conversation:
+        """Open it with this start, which is closed if this fails."""
+        holder = await to_thread.run_sync(self.stored.holder, id_)
+        if holder and (joined := await self._join(id_, launch, holder)):
+            return joined
+        return self._begin(launch, await launch.open_read_only(id_), holder)
+
+    async def _prepare(self, claim: SessionClaim) -> None:
+        """Called before the session of a claim is run: here it is open already."""
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
         """Join the session in the process that has it; None if that process has no socket."""
@@ -289,15 +303,15 @@ class Host:
         if (chat := self._there.get(id_)) is not None:
             if isinstance(chat, OwnConversation):
                 chat.close_to_orders()
-            await self._ports.runner.stop(id_, reason)
+                await self._ports.runner.stop(id_, reason)
             chat.close()
             while self._there.get(id_) is chat:
-                await self._wait_for_end()
+                await self._ended.wait()
 
     def _begin(
         self, launch: Launch, opened: OpenedSession, holder: str = ""
     ) -> Conversation:
-        chat = OwnConversation(launch, opened, self._ports, holder)
+        chat = self._conversation_type(launch, opened, self._ports, holder)
         chat.check_directory = self.check_directory
         self._there[chat.session.id] = chat
         assert self._group is not None, "it is used in `running`"
@@ -335,9 +349,6 @@ class Host:
         """Take the closed conversations; a local variable would hold them until the next."""
         launches, self._without_notes = self._without_notes, {}
         return tuple(launches.values())
-
-    async def _wait_for_end(self) -> None:
-        await self._ended.wait()
 
     async def _read_claim(self, id_: str) -> int:
         try:
@@ -481,7 +492,7 @@ def _check(launch: Launch, conversation: NewConversation) -> None:
     launch.check_model()
 
 
-async def _record_choices(session: Session, conversation: NewConversation) -> None:
+async def record_choices(session: Session, conversation: NewConversation) -> None:
     """Record the choices, so that they apply wherever the session is resumed."""
     if conversation.agent:
         await session.set_agent(conversation.agent)

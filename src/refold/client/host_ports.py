@@ -9,13 +9,17 @@ left to do. Here are both ports for one process, too. `host` and `session_worker
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order
 from refold.errors import BadInput, RefoldError
+
+MAX_BUS_BYTES = 7_500  # a notification of PostgreSQL has room for less than 8,000
 
 
 class PlacedOrder(Protocol):
@@ -93,6 +97,20 @@ class Runner(Protocol):
 
     def claims(self) -> AsyncGenerator[SessionClaim]:
         """The claims for this worker, as they come."""
+        ...
+
+
+class Bus(Protocol):
+    """Carries live documents of sessions between processes. Some may be lost."""
+
+    async def publish(self, session: str, document: bytes) -> None:
+        """Send a document of at most `MAX_BUS_BYTES` to all processes that follow the session."""
+        ...
+
+    def follow(
+        self, session: str
+    ) -> AbstractAsyncContextManager[ObjectReceiveStream[bytes]]:
+        """Receive the documents of the session, also those that this process publishes."""
         ...
 
 

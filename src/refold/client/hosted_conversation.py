@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.client.dispatch import Dispatcher
 from refold.client.feed import Follower
-from refold.client.host_ports import Orders, Runner
+from refold.client.host_ports import Bus, Orders, Runner
 from refold.client.launch import Launch, OpenedSession
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order, SetDirectory
@@ -37,6 +37,7 @@ class Ports(Struct, frozen=True):
     orders: Orders
     runner: Runner
     is_joinable: bool = False  # other processes join through a socket
+    bus: Bus | None = None  # where live documents go
 
 
 class Conversation(SharedSession):
@@ -150,6 +151,10 @@ class OwnConversation(Conversation):
         """Refuse orders from now on."""
         self.closing, self._sink.end_reason = True, CLOSED
 
+    async def lease(self, claim: int) -> None:
+        """Take the writer lock under this claim, before an event is recorded."""
+        await self._sink.lease(claim)
+
     def begin_work(self, claim: int) -> None:
         """Record that a worker runs it from now on. `claim` is the number of its claim."""
         self._sink.set_claim(claim)
@@ -251,6 +256,10 @@ class _PlacingSink(Dispatcher):
 
     def set_claim(self, number: int) -> None:
         self._engine.record.claim = number
+
+    async def lease(self, claim: int) -> None:
+        self.set_claim(claim)
+        await self._engine.record.open()
 
 
 def _allow_any(_directory: str) -> None:

@@ -85,9 +85,9 @@ class Launch:
         self._engines = set[Engine]()  # open engines
         self._told = set[str]()
 
-    async def start(self) -> OpenedSession:
+    async def start(self, id_: str = "", claim: int = 0) -> OpenedSession:
         """A new session in the directory of this start."""
-        id_, engine = await self.app.start()
+        id_, engine = await self.app.start(id_, claim)
         return self._to_opened(id_, engine)
 
     async def resume(self, id_: str) -> OpenedSession:

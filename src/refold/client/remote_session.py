@@ -47,7 +47,12 @@ from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
 from refold.values.messages import ToolCall
 from refold.views.rewind_points import RewindPreview, RewindReport
-from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
+from refold.views.stream_json.documents import (
+    Error,
+    EventRecorded,
+    ForkMade,
+    OrderTaken,
+)
 from refold.views.stream_json.encode import to_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
@@ -56,7 +61,7 @@ _MAX_LINE_BYTES = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversat
 _SESSION_GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
-_LIVE_TYPES = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
+LIVE_TYPES = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved")  # fmt: skip
 _OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
@@ -145,24 +150,21 @@ class _Request(Struct, frozen=True):
     arguments: Raw = Raw(b"null")
 
 
-class SocketSink:
-    """The order sink of a session whose orders go to another process, over its socket.
+class RemoteSink:
+    """The order sink of a session that runs in another process: `_exchange` takes an order there.
 
-    It also receives the documents of that process.
+    `receive` takes the documents of that process.
     """
 
     owns_turns = False
 
-    def __init__(self, stream: SocketStream, journal: FollowedJournal, app: App) -> None:
-        self._stream, self._journal, self._app = stream, journal, app
+    def __init__(self, journal: FollowedJournal, app: App) -> None:
+        self._journal, self._app = journal, app
         self._made = dict[str, ToolCall]()  # calls that wait for an answer, unmasked
         self.engine = FollowedEngine(journal, self._made)
         self.model = ""
-        self.joined = anyio.Event()
-        self._copy = ""  # the newest fork
         self._after = -1  # the seq behind which an order has something to come
         self._compaction: anyio.CancelScope | None = None  # while one runs there
-        self._answers = dict[str, Error | OrderTaken | None]()
         self._news, self._problem = anyio.Event(), ""
 
     @property
@@ -179,16 +181,20 @@ class SocketSink:
         if isinstance(order, Rewind):
             workspace = SessionWorkspace(self._app, self.engine, self.send)
             rewound = await workspace.preview(order.to, order.what)
-        changed = await self._exchange(order)
-        if changed and isinstance(order, Continue | CompactConversation):
+        result = await self._exchange(order)
+        if result.changed and isinstance(order, Continue | CompactConversation):
             self._after = before.seq
-        stops = changed and isinstance(order, Interrupt | Cancel)
+        stops = result.changed and isinstance(order, Interrupt | Cancel)
         if stops and self._compaction is not None:
             self._compaction.cancel()
         if rewound is not None:
-            undo = self._journal.view.seq if changed else 0
-            return OrderResult(changed, rewound=RewindReport(rewound, undo=undo))
-        return OrderResult(changed, copy=self._copy if isinstance(order, Fork) else "")
+            undo = self._journal.view.seq if result.changed else 0
+            return OrderResult(result.changed, rewound=RewindReport(rewound, undo=undo))
+        return result
+
+    async def _exchange(self, order: Order) -> OrderResult:
+        """Send an order, and wait until it is taken. Raises `BadInput` if it is refused."""
+        raise NotImplementedError
 
     async def step(self) -> bool:
         """Wait for the next event of a turn."""
@@ -222,6 +228,60 @@ class SocketSink:
     def forget(self) -> None:
         """Do nothing: orders are with the other process already."""
 
+    async def receive(self, line: bytes, kind: str) -> None:
+        """Take a document of the other process."""
+        match kind:
+            case "recorded":
+                recorded = msgspec.json.decode(line, type=EventRecorded)
+                await self._follow_to(recorded.seq)
+            case "error":
+                self._problem = msgspec.json.decode(line, type=Error).reason
+            case "status":
+                status = msgspec.json.decode(line, type=Status)
+                self.engine.cut_off, self.model = status.cut_off, status.choices.model
+            case "tool_approval_request":
+                asks = msgspec.json.decode(line, type=_Request)
+                call = ToolCall(asks.call_id, asks.tool, asks.arguments)
+                self._made |= {asks.call_id: call} if asks.tool else {}
+            case kind if kind in LIVE_TYPES:
+                live = msgspec.json.decode(line, type=LiveDocument)
+                await self._follow_to(live.after)
+                self._journal.hub.publish_live(to_live(live))
+            case _:
+                pass
+
+    async def _wait_for_document(self) -> None:
+        """Wait for a document of the other process. Raises its error, if it reported one."""
+        self._check()
+        if self.end_reason:
+            raise BadInput(self.end_reason)
+        await self._news.wait()
+
+    def _check(self) -> None:
+        """Raise an error of the other process, once."""
+        problem, self._problem = self._problem, ""
+        if problem:
+            raise RefoldError(problem)
+
+    async def _follow_to(self, seq: int) -> None:
+        if seq > self._journal.view.seq:
+            await self._journal.follow(seq)
+            self.engine.cut_off = False  # something happens in it
+
+    def _wake(self) -> None:
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+
+class SocketSink(RemoteSink):
+    """Sends orders over the socket of the other process."""
+
+    def __init__(self, stream: SocketStream, journal: FollowedJournal, app: App) -> None:
+        super().__init__(journal, app)
+        self._stream, self.joined = stream, anyio.Event()
+        self._copy = ""  # the newest fork
+        self._answers = dict[str, Error | OrderTaken | None]()
+
     async def follow(self, hello: Hello) -> None:
         """Receive the documents of the other process until it ends."""
         try:
@@ -239,8 +299,7 @@ class SocketSink:
             self.joined.set()
             self._wake()
 
-    async def _exchange(self, order: Order) -> bool:
-        """Send an order, and wait until it is taken. Raises `BadInput` if it is refused."""
+    async def _exchange(self, order: Order) -> OrderResult:
         if self.end_reason:
             raise BadInput(self.end_reason)
         key = order.client_key or os.urandom(8).hex()
@@ -260,54 +319,20 @@ class SocketSink:
         if isinstance(answer, Error):
             late = answer.kind == AlreadyAnswered.__name__
             raise AlreadyAnswered(answer.reason) if late else BadInput(answer.reason)
-        return answer.changed
-
-    async def _wait_for_document(self) -> None:
-        """Wait for a document of the other process. Raises its error, if it reported one."""
-        self._check()
-        if self.end_reason:
-            raise BadInput(self.end_reason)
-        await self._news.wait()
-
-    def _check(self) -> None:
-        """Raise an error of the other process, once."""
-        problem, self._problem = self._problem, ""
-        if problem:
-            raise RefoldError(problem)
+        copy = self._copy if isinstance(order, Fork) else ""
+        return OrderResult(answer.changed, copy=copy)
 
     async def _on_line(self, line: bytes, head: _DocumentHead) -> None:
         match head.type:
-            case "recorded":
-                await self._follow_to(head.seq)
             case "order_taken" | "error" if head.client_key in self._answers:
                 answer = msgspec.json.decode(line, type=Error | OrderTaken)
                 self._answers[head.client_key] = answer
-            case "error" if not head.seq:
-                self._problem = msgspec.json.decode(line, type=Error).reason
-            case "status":
-                status = msgspec.json.decode(line, type=Status)
-                self.engine.cut_off, self.model = status.cut_off, status.choices.model
+            case "error" if head.seq:
+                pass  # the document of an event
             case "fork_made":
                 self._copy = msgspec.json.decode(line, type=ForkMade).session_id
-            case "tool_approval_request":
-                asks = msgspec.json.decode(line, type=_Request)
-                call = ToolCall(asks.call_id, asks.tool, asks.arguments)
-                self._made |= {asks.call_id: call} if asks.tool else {}
-            case kind if kind in _LIVE_TYPES:
-                live = msgspec.json.decode(line, type=LiveDocument)
-                await self._follow_to(live.after)
-                self._journal.hub.publish_live(to_live(live))
-            case _:
-                pass
-
-    async def _follow_to(self, seq: int) -> None:
-        if seq > self._journal.view.seq:
-            await self._journal.follow(seq)
-            self.engine.cut_off = False  # something happens in it
-
-    def _wake(self) -> None:
-        news, self._news = self._news, anyio.Event()
-        news.set()
+            case kind:
+                await self.receive(line, kind)
 
 
 @asynccontextmanager

@@ -13,7 +13,8 @@ claims wait.
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,12 +30,14 @@ from refold.client.host_ports import (
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Interrupt, Order
 from refold.client.session import Session
-from refold.errors import Fenced, Held, JournalError, RefoldError
+from refold.errors import Disconnected, Fenced, Held, JournalError, RefoldError
 from refold.journal.events.kinds import Entry
 
+ResultT = TypeVar("ResultT")
 IDLE_SECONDS = 60.0  # without work, after which a session is released
 _BEGIN_SECONDS = 0.5  # in which a session that begins opens its files
 _POLL_SECONDS = 0.1  # between two checks of the open files
+_RETRY_SECONDS = 0.5  # after a lost connection to the journal or the orders
 _MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
 CLOSED = "the conversation was closed here: connect again"
 
@@ -58,7 +61,8 @@ class RunnableSession(Protocol):
 class SessionWorker:
     """Runs claimed sessions. `find` returns the open session of an id; None if closed.
 
-    `prepare` is awaited before the session of a claim is looked up, and may open it.
+    `prepare` is awaited before the session of a claim is looked up, and may open it. If it
+    `has_others`, another worker continues a turn that was cut off here.
     """
 
     def __init__(
@@ -69,9 +73,11 @@ class SessionWorker:
         idle_seconds: float = IDLE_SECONDS,
         *,
         prepare: Callable[[SessionClaim], Awaitable[None]] | None = None,
+        has_others: bool = False,
     ) -> None:
         self._orders, self._runner, self._find = orders, runner, find
         self._idle_seconds, self._prepare = idle_seconds, prepare
+        self._has_others = has_others
         self._runs = set[_Run]()
         self._begun = deque[float]()  # when the last sessions began
 
@@ -128,6 +134,8 @@ class SessionWorker:
     ) -> None:
         """Settle the orders that nothing carries out any more."""
         with suppress(JournalError):  # their queue cannot be reached: they stay there
+            if self._has_others and run is not None and run.is_unfinished:
+                await self._runner.wake(claim.session)  # its turn continues elsewhere
             if run is None or run.ending:
                 for placed in await self._orders.take(claim.session, claim.number):
                     await placed.settle(problem)
@@ -145,6 +153,7 @@ class _Run:
         self._news, self.ending, self._open = anyio.Event(), False, 0
         self._is_over, self.woken_late = False, False  # orders came when it had ended
         self._is_unwanted = False  # another process holds it, or its files are needed
+        self.is_unfinished = True  # if it is cancelled
         self._forget = session.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
@@ -159,8 +168,10 @@ class _Run:
                 group.cancel_scope.cancel()
             if not self.ending:
                 await self._there.session.release()
+            self.is_unfinished = False
         except Exception as error:  # what one session does must not end the others
             self._there.report(error)
+            self.is_unfinished = isinstance(error, Disconnected)
         finally:
             self._forget()
         self._there.end_work()
@@ -172,6 +183,10 @@ class _Run:
             try:
                 if not runnable.cut_off and await runnable.session.step():
                     continue
+            except Disconnected as error:  # what was not recorded is decided again
+                runnable.report(error)
+                await anyio.sleep(_RETRY_SECONDS)
+                continue
             except (
                 RefoldError
             ) as error:  # the disk, or the model: the next order tries again
@@ -205,11 +220,12 @@ class _Run:
 
     async def _take_orders(self, group: TaskGroup) -> None:
         while True:
-            await self._claim.wait_woken()
+            await _until_reached(self._claim.wait_woken)
             if self._is_over:
                 self.woken_late = True
                 return
-            for placed in await self._orders.take(self._claim.session, self._claim.number):
+            take = partial(self._orders.take, self._claim.session, self._claim.number)
+            for placed in await _until_reached(take):
                 self._open += 1
                 group.start_soon(self._carry_out, placed)
             self._wake()
@@ -250,3 +266,12 @@ class _Run:
     def _wake(self, _: Entry | None = None) -> None:
         self._news.set()
         self._news = anyio.Event()
+
+
+async def _until_reached(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """The result of `work`, tried again after a lost connection."""
+    while True:
+        try:
+            return await work()
+        except Disconnected:
+            await anyio.sleep(_RETRY_SECONDS)

@@ -34,7 +34,7 @@ from anyio.from_thread import BlockingPortal
 from msgspec import Struct
 
 from refold.cluster.schema import SCHEMA_REVISION, migrate
-from refold.errors import BadInput, JournalError
+from refold.errors import BadInput, Disconnected, JournalError
 from refold.journal.store.writer_threads import this_loop_scheduler
 
 ResultT = TypeVar("ResultT")
@@ -145,6 +145,10 @@ class Database:
         _load_driver()
         with self._as_journal_errors():
             migrate(self._url)
+
+    def check(self) -> None:
+        """Raise `BadInput` unless the database is prepared, `JournalError` if it is out of reach."""
+        self.call(lambda db: db.execute("select 1"))
 
     def problems(self) -> list[str]:
         """What is wrong with the database, or unsafe."""
@@ -284,7 +288,13 @@ class Database:
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
                     self._locks = _Locks(await self._connect())
-                return await self._locks.lock(self.lock_name(session), owner)
+                if not await self._locks.lock(self.lock_name(session), owner):
+                    return False
+        query = "select refold.is_claimed($1)"
+        if await self._use(lambda db: db.fetchval(query, session)):
+            await self._unlock(session, owner)
+            return False
+        return True
 
     async def _unlock(self, session: str, owner: object) -> None:
         if self._locks is not None:
@@ -322,10 +332,6 @@ class Database:
 def _send_open(send: Callable[[Notification], object], notification: Notification) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         send(notification)
-
-
-class Disconnected(JournalError):
-    """The connection was lost, or the database cannot be reached."""
 
 
 class _LoopThread:

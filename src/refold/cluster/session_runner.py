@@ -25,7 +25,7 @@ DEAD_SECONDS = 4.0  # without a beat, after which a worker's sessions are given 
 MAX_CLAIMS = 200  # of one worker
 _POLL_SECONDS = 2.0  # between two looks for jobs; a notification ends the wait
 _STOP_POLL_SECONDS = 0.05
-_WAKE, _STOP = "wake", "stop"  # channels
+_WAKE_CHANNEL, _STOP_CHANNEL = "wake", "stop"
 
 
 class Stop(Struct, frozen=True):
@@ -51,7 +51,11 @@ class QueueClaim:
         self._woken = anyio.Event()
         # What comes after this leads to another notification, or to another claim.
         query = "select refold.acknowledge_wakes($1)"
-        await self._database.run(lambda db: db.execute(query, self.session))
+        try:
+            await self._database.run(lambda db: db.execute(query, self.session))
+        except JournalError:
+            self._woken.set()
+            raise
 
     async def wait_cancelled(self) -> str:
         await self._cancelled.wait()
@@ -98,7 +102,7 @@ class ProcrastinateRunner:
         notify = "select pg_notify(refold.channel($1), $2)"
         claimed = "select refold.is_claimed($1)"
         while await self._database.run(lambda db: db.fetchval(claimed, session)):
-            await self._database.run(lambda db: db.execute(notify, _STOP, payload))
+            await self._database.run(lambda db: db.execute(notify, _STOP_CHANNEL, payload))
             await anyio.sleep(_STOP_POLL_SECONDS)
 
     async def claims(self) -> AsyncGenerator[QueueClaim]:
@@ -169,7 +173,7 @@ class ProcrastinateRunner:
         self._look()
 
     async def _listen(self) -> None:
-        async with self._database.listen(_WAKE, _STOP) as notifications:
+        async with self._database.listen(_WAKE_CHANNEL, _STOP_CHANNEL) as notifications:
             async for notification in notifications:
                 self._on_notification(notification)
 

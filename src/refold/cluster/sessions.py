@@ -70,11 +70,7 @@ select line from refold.line {_SESSION_SQL} and (seq = 1
   or position('"kind":"Imported"'::bytea in line) > 0) order by seq desc
 """
 _LOCKED_SQL = """
-select holder, exists(
-  select from pg_locks, (select refold.lock_key($2) as key) name
-  where locktype = 'advisory' and objsubid = 1
-    and database = (select oid from pg_database where datname = current_database())
-    and (classid::bigint << 32 | objid::bigint) = name.key) as locked
+select holder, refold.is_locked($1) or refold.is_claimed($1) as locked
 from refold.journal where tenant = refold.tenant() and session = $1
 """
 _SIZE_SQL = f"""
@@ -276,7 +272,7 @@ class PostgreSQLSessions:
 
     def _holder(self, session: str) -> writer_lock.Writer | None:
         """The process that holds the lock of the session."""
-        row = self._row(_LOCKED_SQL, session, self._database.lock_name(session))
+        row = self._row(_LOCKED_SQL, session)
         return parse_holder(row["holder"]) if row is not None and row["locked"] else None
 
     def _has_no_user(self, session: str) -> bool:
@@ -377,6 +373,8 @@ class _Lines:
 
 async def _delete_rows(db: Connection, session: str) -> None:
     async with db.transaction():
+        orders = "delete from refold.placed_order where tenant = refold.tenant() and session = $1"
+        await db.execute(orders, session)
         await db.execute(f"delete from refold.journal {_TREE_SQL}", session)
         below = "(session = $1 or starts_with(session, $1 || '/'))"
         query = f"delete from refold.blob where tenant = refold.tenant() and {below}"

@@ -46,7 +46,7 @@ class PostgreSQLStore:
 
     async def lease(self, claim: int = 0) -> Lease:
         with self._fence:
-            if not claim and not await self._database.lock(self._session, self):
+            if not await self._is_free(claim):
                 query = f"select holder from refold.journal {_OF_SESSION_SQL}"
                 holder = await self._value(query, self._session) or ""
                 raise held_error(self._session, parse_holder(holder))
@@ -88,6 +88,12 @@ class PostgreSQLStore:
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self._database.run(lambda db: read_lines(db, self._session, after))
+
+    async def _is_free(self, claim: int) -> bool:
+        """Whether no other process has it, which is locked without a claim."""
+        if not claim:
+            return await self._database.lock(self._session, self)
+        return not await self._value("select refold.is_locked($1)", self._session)
 
     async def _take(self, claim: int) -> Lease:
         holder = msgspec.json.encode(current_writer(0, claim)).decode()

@@ -29,12 +29,12 @@ from refold.client.protocol import (
     Steer,
     parse_order,
 )
-from refold.cluster.database import Database, Disconnected
-from refold.errors import BadInput, Fenced, JournalError, RefoldError
+from refold.cluster.database import Database
+from refold.errors import BadInput, Disconnected, Fenced, JournalError, RefoldError
 
 _START_KEY = ""  # of the start values of a new session; no order of a client has it
 _POLL_SECONDS = 2.0  # between two looks for an outcome; a notification ends the wait
-_SETTLED = "settled"  # a channel
+_SETTLED_CHANNEL = "settled"  # a channel
 _DONE_ONCE = Fork, Continue, CompactConversation, Rewind, ShellOutput
 _MAY_BE_DONE = (
     "the worker that had this order has ended before it said whether it was carried out: look, "
@@ -92,7 +92,7 @@ class DatabaseOrder:
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
         if isinstance(outcome, ClosedHere | Fenced | Disconnected):
-            await self._orders.wake(self._session)  # another claim carries it out
+            await self._orders.give_back(self._session, self._number)
             return
         await self._orders.settle(self._session, self._number, _to_outcome(outcome))
 
@@ -105,7 +105,7 @@ class DatabaseOrders:
 
     async def run(self) -> None:
         """Listen for outcomes until this is cancelled."""
-        async with self._database.listen(_SETTLED) as notifications:
+        async with self._database.listen(_SETTLED_CHANNEL) as notifications:
             async for _ in notifications:
                 news, self._news = self._news, anyio.Event()
                 news.set()
@@ -147,10 +147,16 @@ class DatabaseOrders:
         placed = DatabaseOrder(self, session, row["number"], Continue())
         return row["body"], placed if row["waits"] else None
 
-    async def wake(self, session: str) -> None:
-        query = "select refold.wake($1)"
-        with suppress(JournalError):  # what has the session next takes the orders, too
-            await self._database.run(lambda db: db.execute(query, session))
+    async def give_back(self, session: str, number: int) -> None:
+        """Leave an order that was taken to a later claim, or to the same one."""
+        query = (
+            "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
+            "and session = $1 and number = $2 and outcome is null"
+        )
+        wake = "select refold.wake($1)"
+        with suppress(JournalError):  # it is taken as that of a worker that died
+            await self._database.run(lambda db: db.execute(query, session, number))
+            await self._database.run(lambda db: db.execute(wake, session))
 
     async def settle(self, session: str, number: int, outcome: Outcome) -> None:
         data = msgspec.json.encode(outcome)

@@ -81,6 +81,14 @@ language sql stable security definer set search_path = refold, pg_temp as $$
   select exists(select from procrastinate_jobs where lock = queue_lock(name) and status = 'doing')
 $$;
 
+create function refold.is_locked(name text) returns boolean
+language sql stable security definer set search_path = refold, pg_temp as $$
+  select exists(select from pg_locks, (select lock_key(queue_lock(name)) as key) own
+    where locktype = 'advisory' and objsubid = 1
+      and database = (select oid from pg_database where datname = current_database())
+      and (classid::bigint << 32 | objid::bigint) = own.key)
+$$;
+
 create function refold.register_worker() returns bigint
 language sql security definer set search_path = refold, pg_temp as $$
   select worker_id from procrastinate_register_worker_v1()
@@ -124,11 +132,11 @@ begin
   end if;
 end $$;
 
--- Give the sessions of workers without a heartbeat to others. Retrying their jobs would collide
--- with the ones that wait.
+-- Give the sessions of workers without a heartbeat to others, and those with orders but without a
+-- job. Retrying the jobs would collide with the ones that wait.
 create function refold.take_over(seconds double precision) returns bigint
 language plpgsql security definer set search_path = refold, pg_temp as $$
-declare job record; total bigint := 0;
+declare job record; name text; total bigint := 0;
 begin
   for job in
     select j.id, j.args->>'session' as session from procrastinate_jobs j
@@ -140,6 +148,16 @@ begin
     perform procrastinate_finish_job_v1(job.id, 'failed', true);
     perform wake(job.session);
     total := total + 1;
+  end loop;
+  for name in
+    select distinct o.session from placed_order o
+      where o.tenant = tenant() and o.outcome is null
+        and o.placed < now() - make_interval(secs => seconds)
+        and not exists (select from procrastinate_jobs j where j.lock = queue_lock(o.session)
+          and j.status in ('todo', 'doing'))
+      order by o.session
+  loop
+    perform wake(name);
   end loop;
   perform procrastinate_prune_stalled_workers_v1(seconds);
   return total;
@@ -159,7 +177,8 @@ begin
   if exists (select from pg_roles where rolname = 'refold_worker') then
     grant select on refold.placed_order to refold_worker, refold_web;
     grant update (body, claim, outcome), delete on refold.placed_order to refold_worker;
-    grant execute on function refold.place_order, refold.wake, refold.is_claimed
+    grant execute on function refold.place_order, refold.wake, refold.is_claimed,
+      refold.is_locked
       to refold_worker, refold_web;
     grant execute on function refold.acknowledge_wakes, refold.register_worker, refold.unregister_worker,
       refold.beat, refold.fetch_claim, refold.end_claim, refold.take_over to refold_worker;

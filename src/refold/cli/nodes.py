@@ -1,0 +1,121 @@
+"""`refold worker` and `refold web-node`: run sessions, and show them, behind one database.
+
+Any number of both share the database of REFOLD_SESSIONS; `client.nodes` is what they are made of. What
+a web node serves is what `refold serve` does.
+"""
+
+import os
+import signal
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from refold.app.session_index import session_index
+from refold.cli.launch import launch_at
+from refold.cli.serve import (
+    DEFAULT_PORT,
+    add_listen_flags,
+    listen_options,
+    print_token,
+    serve_host,
+)
+from refold.cli.subcommands import SubcommandEntry
+from refold.client.host import HostPaths
+from refold.client.launch import real_directories
+from refold.config.paths import current_directory, paths
+from refold.errors import BadInput
+from refold.headless.streams import print_error
+
+if TYPE_CHECKING:
+    from refold.client.nodes.worker_host import WorkerHost
+    from refold.cluster.database import Database
+
+_DRAIN_SECONDS = 30
+
+
+def _add_common_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-m", "--model", default="", help="model of new conversations")
+    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument("--root", action="append", default=[], metavar="DIR",
+        help="let conversations begin only below this directory; repeatable")  # fmt: skip
+
+
+def add_worker_arguments(parser: ArgumentParser) -> None:
+    _add_common_arguments(parser)
+    parser.add_argument("--drain-seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
+        help=f"after SIGTERM, wait so long for running turns (default: {_DRAIN_SECONDS}); "
+        "other workers continue the rest")  # fmt: skip
+
+
+def add_web_node_arguments(parser: ArgumentParser) -> None:
+    add_listen_flags(parser, DEFAULT_PORT)
+    _add_common_arguments(parser)
+    parser.add_argument("--person", default="", metavar="NAME",
+        help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+    parser.set_defaults(terminal=False, addresses=False, drain=False)
+
+
+def run_worker(args: Namespace) -> int:
+    """Run sessions until SIGTERM or SIGINT."""
+    database = _database()
+    from refold.client.nodes.worker_host import WorkerHost
+
+    places = paths(os.environ)
+    home = session_index(places)
+    start = partial(launch_at, args, places, home)
+    host = WorkerHost(database, home, _host_paths(args), start)
+    anyio.run(_work, host, database.place, args.drain_seconds)
+    return 0
+
+
+async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with host.run():
+            print_error(f"works for {place}; Ctrl+C ends it")
+            async for _ in signals:
+                break
+            print_error("takes no further sessions, and waits for the turns that run")
+            with anyio.move_on_after(drain_seconds):
+                await host.drain()
+
+
+def run_web_node(args: Namespace) -> int:
+    """Show the sessions of the database, and take orders, until SIGTERM or SIGINT."""
+    setup = listen_options(args)
+    if args.show_token:
+        return print_token(args)
+    database = _database()
+    from refold.client.nodes.web_host import WebHost
+
+    places = paths(os.environ)
+    home = session_index(places)
+    start = partial(launch_at, args, places, home)
+    host = WebHost(database, home, _host_paths(args), start)
+    return serve_host(args, host, setup)
+
+
+def _database() -> "Database":
+    from refold.cluster.database import database
+
+    url = paths(os.environ).sessions
+    if not url:
+        raise BadInput(
+            "REFOLD_SESSIONS names no database, in which web nodes and workers meet: set it, as "
+            "in postgresql://user@host/database, after `refold cluster init`"
+        )
+    chosen = database(url)
+    chosen.check()
+    return chosen
+
+
+def _host_paths(args: Namespace) -> HostPaths:
+    places = paths(os.environ)
+    roots = tuple(map(Path, real_directories(args.root)))
+    return HostPaths(current_directory(), places.server, places.checkpoints, roots)
+
+
+WORKER_COMMAND = SubcommandEntry(add_worker_arguments, run_worker)
+WEB_NODE = SubcommandEntry(add_web_node_arguments, run_web_node)

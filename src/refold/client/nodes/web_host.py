@@ -1,0 +1,82 @@
+"""The sessions of a web node: it shows them and takes orders, and runs none.
+
+Its role in the database may read lines and place orders. Any node that dies loses nothing: a page
+connects to another one with the last id that it had.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from anyio import to_thread
+from anyio.abc import TaskStatus
+
+from refold.client.host import Host, HostPaths, LaunchAt, NewConversation
+from refold.client.hosted_conversation import (
+    Conversation,
+    JoinedConversation,
+    Ports,
+)
+from refold.client.launch import Launch
+from refold.client.nodes.database_orders import DatabaseOrders
+from refold.client.nodes.followed_session import follow_session
+from refold.cluster.database import Database
+from refold.cluster.notify_bus import NotifyBus
+from refold.cluster.session_runner import ProcrastinateRunner
+from refold.errors import BadInput
+from refold.journal.session_index import SessionIndex
+
+_NO_DELETION = "a web node may not delete sessions: run `refold sessions delete {id}` as a worker's user"
+
+
+class WebHost(Host):
+    """Use it in `async with host.run()`."""
+
+    def __init__(
+        self, database: Database, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt
+    ) -> None:
+        self._orders, self._bus = DatabaseOrders(database), NotifyBus(database)
+        ports = Ports(self._orders, ProcrastinateRunner(database))
+        super().__init__(home, paths, launch_at, ports=ports)
+
+    @asynccontextmanager
+    async def run(self, *, drain: bool = False, reason: str = "") -> AsyncGenerator[None]:
+        """Within the block it shows sessions. What workers run continues after it."""
+        async with super().run(), anyio.create_task_group() as group:
+            group.start_soon(self._orders.run)
+            group.start_soon(self._bus.run)
+            yield
+            group.cancel_scope.cancel()
+
+    async def create(
+        self, conversation: NewConversation, id_: str = "", claim: int = 0
+    ) -> Conversation:
+        """Have a worker begin a conversation, in a directory there."""
+        id_ = id_ or await to_thread.run_sync(self.home.new_id, time.time())
+        begun = await self._orders.begin(id_, msgspec.json.encode(conversation))
+        await begun.result()
+        return await self.open(id_)
+
+    async def delete(self, id_: str) -> None:
+        raise BadInput(_NO_DELETION.format(id=id_))
+
+    async def _open_there(self, id_: str, launch: Launch) -> Conversation:
+        assert self._group is not None, "it is used in `run`"
+        return await self._group.start(self._run_joined, id_, launch, "")
+
+    async def _run_joined(
+        self,
+        id_: str,
+        launch: Launch,
+        holder: str,
+        *,
+        task_status: TaskStatus[Conversation],
+    ) -> None:
+        async with follow_session(launch, id_, self._orders, self._bus) as (session, sink):
+            chat = JoinedConversation(session, launch, holder)
+            sink.report_problem = chat.feed.broadcast
+            self._there[id_] = chat
+            task_status.started(chat)
+            await self._run(id_, chat)

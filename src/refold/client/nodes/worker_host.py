@@ -1,0 +1,163 @@
+"""The sessions of a worker: it has claims on them, runs them, and publishes what is not recorded.
+
+A session is opened when this worker gets a claim on it, and leased at once, so that an earlier worker
+can no longer take its orders. `session_worker` runs it as in any other process.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from refold.client.feed import Follower
+from refold.client.host import Host, HostPaths, LaunchAt, NewConversation, record_choices
+from refold.client.host_ports import SessionClaim
+from refold.client.hosted_conversation import Conversation, OwnConversation, Ports
+from refold.client.launch import Launch, OpenedSession
+from refold.client.nodes.database_orders import DatabaseOrders
+from refold.client.nodes.live_documents import HELLO_DOCUMENT, pieces_to_publish
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Order, SetDirectory
+from refold.client.session import Session
+from refold.client.session_worker import IDLE_SECONDS
+from refold.cluster.database import Database
+from refold.cluster.notify_bus import NotifyBus
+from refold.cluster.session_runner import ProcrastinateRunner
+from refold.errors import Disconnected, Fenced, JournalError, RefoldError, first
+from refold.journal.session_index import SessionIndex
+
+
+class PublishedConversation(OwnConversation):
+    """A conversation whose live documents go to a bus."""
+
+    def __init__(
+        self, launch: Launch, opened: OpenedSession, ports: Ports, holder: str
+    ) -> None:
+        super().__init__(launch, opened, ports, holder)
+        assert ports.bus is not None, "a worker has a bus"
+        self._bus = ports.bus
+        self._published: Follower | None = None
+        self.cut_off = False  # a turn whose worker died continues here
+
+    @property
+    def busy(self) -> bool:
+        return self.claimed or self.at_work  # what follows it is the bus
+
+    async def carry_out(self, order: Order) -> OrderResult:
+        if isinstance(order, SetDirectory):  # a directory of this machine
+            for directory in filter(None, (order.directory, *order.added)):
+                await to_thread.run_sync(self.check_directory, directory)
+        return await super().carry_out(order)
+
+    async def _run_follower_tasks(self) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(super()._run_follower_tasks)
+            group.start_soon(self._publish)
+            async with self._bus.follow(self.session.id) as documents:
+                async for document in documents:
+                    if document == HELLO_DOCUMENT and self._published is not None:
+                        self.leave(self._published)  # its sender gets the text in progress
+
+    async def _publish(self) -> None:
+        """Publish what each follower gets, and join again once it was closed."""
+        while True:
+            follower = await self.join(self.feed.position, reads_journal=True)
+            self._published = follower
+            async for batch in follower.batches():
+                for frame in batch:
+                    for piece in pieces_to_publish(frame):
+                        with suppress(JournalError):  # lost, as on any bus
+                            await self._bus.publish(self.session.id, piece)
+            await anyio.lowlevel.checkpoint()
+
+
+class WorkerHost(Host):
+    """Use it in `async with host.run()`, and `drain` it at the end."""
+
+    _conversation_type = PublishedConversation
+
+    def __init__(
+        self,
+        database: Database,
+        home: SessionIndex,
+        paths: HostPaths,
+        launch_at: LaunchAt,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._orders, self._bus = DatabaseOrders(database), NotifyBus(database)
+        self._runner = ProcrastinateRunner(database)
+        self._half_begun = dict[str, tuple[int, NewConversation]]()
+        ports = Ports(self._orders, self._runner, bus=self._bus)
+        super().__init__(home, paths, launch_at, idle_seconds, ports=ports)
+
+    @asynccontextmanager
+    async def run(self, *, drain: bool = False, reason: str = "") -> AsyncGenerator[None]:
+        """Run sessions within the block. Turns that still run at its end continue elsewhere."""
+        async with anyio.create_task_group() as queue:
+            queue.start_soon(self._runner.run)
+            queue.start_soon(self._bus.run)
+            async with anyio.create_task_group() as self._group:
+                self._group.start_soon(self._worker.run)
+                self._group.start_soon(self._watch_conversations)
+                self._group.start_soon(self._make_notes)
+                yield
+                self._group.cancel_scope.cancel()
+            queue.cancel_scope.cancel()
+
+    async def drain(self) -> None:
+        """Take no further sessions, and wait until the turns that run have ended."""
+        await self._runner.drain()
+
+    async def close(self, id_: str, reason: str = "") -> None:
+        """Close a conversation that this worker has no claim on."""
+        chat = self._there.get(id_)
+        if isinstance(chat, OwnConversation) and not chat.claimed:
+            chat.close_to_orders()
+            chat.close()
+            while self._there.get(id_) is chat:
+                await self._ended.wait()
+
+    async def _open_there(self, id_: str, launch: Launch) -> Conversation:
+        opened = await launch.open_read_only(id_)
+        if id_ in self._half_begun:
+            opened.engine.record.claim, start = self._half_begun.pop(id_)
+            await record_choices(Session(launch, opened), start)
+        return self._begin(launch, opened)
+
+    async def _prepare(self, claim: SessionClaim) -> None:
+        """Open the session of the claim, begin it if it is new, and lease it."""
+        values, begun = await self._orders.read_start(claim.session)
+        try:
+            chat = await self._open_claimed(claim, values, is_begun=begun is None)
+            await chat.lease(claim.number)
+        except Exception as raised:  # a bug with one session must not end the others
+            error = raised if isinstance(raised, RefoldError) else _to_error(raised)
+            if begun is not None and not isinstance(error, Disconnected | Fenced):
+                await begun.settle(error)
+            raise error from raised
+        if begun is not None:
+            await begun.settle(OrderResult(True))
+
+    async def _open_claimed(
+        self, claim: SessionClaim, values: bytes, *, is_begun: bool
+    ) -> OwnConversation:
+        id_ = claim.session
+        while (chat := self._there.get(id_)) is not None and chat.closing:
+            await self._ended.wait()
+        is_there = await to_thread.run_sync(self.home.exists, id_)
+        if not is_there and values:
+            start = msgspec.json.decode(values, type=NewConversation)
+            chat = await self.create(start, id_, claim.number)
+        else:
+            if values and not is_begun:  # its worker died before all of that was recorded
+                start = msgspec.json.decode(values, type=NewConversation)
+                self._half_begun[id_] = claim.number, start
+            chat = await self.open(id_)
+        assert isinstance(chat, OwnConversation), "a worker joins no other process"
+        return chat
+
+
+def _to_error(error: Exception) -> RefoldError:
+    return RefoldError(f"refold itself failed: {type(error).__name__}: {first(error)}")

@@ -1,0 +1,318 @@
+"""Workers and web nodes as processes, clients of their pages, and a judge who reads everything.
+
+`test_nodes` uses them for a short story, `outages` for long runs with many ends of processes.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from refold.cluster.database import Database
+from refold.cluster.sessions import PostgreSQLSessions
+from refold.journal.events.kinds import Ended, Entry, Said, Started
+from refold.provider.script import Reply
+from refold.server.access import load_access
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, Pause, ReceivedRequest
+
+_SETTINGS = """
+memory = false
+model = "openai-chat/m-1"
+
+[sandbox]
+profile = "off"
+
+[permissions]
+allow = ["bash"]
+"""
+_KEY_PATTERN = re.compile(r"key-[0-9a-z-]+")
+_WORDS = " ".join(f"word{n}" for n in range(20))
+_RESEND_SECONDS = 5.0
+_LIMIT_SECONDS = 90.0
+
+
+def model_of(effects: Path, seconds: float = 0.3) -> Any:
+    """The answers of a model: to a message a command that has an effect outside, then words.
+
+    It knows the conversation from the request alone, so any worker can ask it.
+    """
+
+    def answer_request(request: ReceivedRequest) -> Answer:
+        body = json.loads(request.body)
+        messages = [m for m in body["messages"] if m["role"] != "system"]
+        users = [m for m in messages if m["role"] == "user"]
+        key = (_KEY_PATTERN.findall(json.dumps(users[-1])) or ["none"])[-1]
+        if messages[-1]["role"] == "tool":
+            reply = Reply(f"{key} is done. {_WORDS}")
+        else:
+            command = f"echo {key} >> {effects}; sleep {seconds}"
+            reply = Reply(calls=(("bash", json.dumps({"command": command})),))
+        whole = answer("openai-chat", reply)
+        assert isinstance(whole.body, bytes)
+        pieces = list[bytes | Pause]()
+        for piece in whole.body.split(b"\n\n"):
+            if piece:
+                pieces += [piece + b"\n\n", Pause(0.01)]
+        return Answer(tuple(pieces), headers=whole.headers)
+
+    return answer_request
+
+
+class Nodes:
+    """The processes. Each worker has a directory and a home of its own."""
+
+    def __init__(self, directory: Path, url: str, model: str) -> None:
+        self._directory, self._url, self._model = directory, url, model
+        self.workers = dict[str, subprocess.Popen[str]]()
+        self.web_nodes = dict[str, str]()  # addresses
+        self._processes = list[subprocess.Popen[str]]()
+        self._web = dict[str, subprocess.Popen[str]]()
+
+    def start_worker(self, name: str) -> None:
+        self.workers[name] = self._start(name, "worker", "--drain-seconds", "5")
+
+    def wait_for_worker(self, name: str) -> None:
+        """Wait until it is ready."""
+        log = self._directory / f"{name}.log"
+        with anyio_deadline():
+            while "works for" not in log.read_text() and self.workers[name].poll() is None:
+                time.sleep(0.05)
+        assert self.workers[name].poll() is None, log.read_text()
+
+    def start_web_node(self, name: str) -> None:
+        process = self._start(name, "web-node", "--port", "0", home="web")
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"http://([^/]+)/", line)
+        assert match is not None, (self._directory / f"{name}.log").read_text()
+        self.web_nodes[name], self._web[name] = match[1], process
+
+    def kill_web_node(self, name: str) -> None:
+        self.web_nodes.pop(name)
+        self._web[name].kill()
+        self._web[name].wait()
+
+    @property
+    def token(self) -> Mapping[str, str]:
+        bearer = load_access(self._directory / "web" / "home" / "server.key").bearer
+        return {"Authorization": f"Bearer {bearer}"}
+
+    def stop(self) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def _start(self, name: str, *arguments: str, home: str = "") -> subprocess.Popen[str]:
+        work, where = (
+            self._directory / name / "work",
+            self._directory / (home or name) / "home",
+        )
+        work.mkdir(parents=True, exist_ok=True)
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (where / "config.toml").write_text(_SETTINGS)
+        environ = {
+            **os.environ, "REFOLD_HOME": str(where), "REFOLD_SESSIONS": self._url,
+            "OPENAI_BASE_URL": f"{self._model}/v1", "OPENAI_API_KEY": "sk-nobody",
+        }  # fmt: skip
+        with (self._directory / f"{name}.log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "refold", *arguments],
+                cwd=work, env=environ, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+
+@contextmanager
+def anyio_deadline(seconds: float = _LIMIT_SECONDS) -> Generator[None]:
+    """Fail if the block, which does not await, is stuck: it polls."""
+    until = time.monotonic() + seconds
+    yield
+    assert time.monotonic() < until
+
+
+@asynccontextmanager
+async def nodes(
+    directory: Path, url: str, model: str, *, workers: int, web_nodes: int
+) -> AsyncGenerator[Nodes]:
+    """Processes that have started, and that are stopped with the block."""
+    started = Nodes(directory, url, model)
+    try:
+        for n in range(workers):
+            await to_thread.run_sync(started.start_worker, f"worker-{n}")
+        for n in range(web_nodes):
+            await to_thread.run_sync(started.start_web_node, f"web-{n}")
+        for name in started.workers:
+            await to_thread.run_sync(started.wait_for_worker, name)
+        yield started
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(started.stop)
+
+
+class Page:
+    """A client of one conversation: it connects again, to any web node, and sends again."""
+
+    def __init__(self, started: Nodes, choose: random.Random) -> None:
+        self._nodes, self._random = started, choose
+        self.id = ""
+        self.acknowledged = list[str]()
+        self.received = list[str]()  # ids of documents, over all connections
+        self._snapshot = ""
+        self._last, self._asked, self._finished = "0", "", set[str]()
+
+    async def begin(self) -> None:
+        while not self.id:
+            self.id = await to_thread.run_sync(self._ask_for_conversation)
+
+    async def say(self, key: str) -> None:
+        """Send a message until it is acknowledged, and follow until its turn has ended."""
+        is_done = False
+        with anyio.fail_after(_LIMIT_SECONDS):
+            while not is_done:
+                with suppress(OSError, WebSocketException, TimeoutError, EOFError):
+                    is_done = await self._exchange(key)
+                if not is_done:
+                    await anyio.sleep(0.2)
+
+    async def _exchange(self, key: str) -> bool:
+        async with self._connect(f"?after={self._last}") as socket:
+            if key not in self.acknowledged:
+                order = {"type": "user_message", "text": f"do {key}", "client_key": key}
+                await socket.send(json.dumps(order))
+            while True:
+                with anyio.fail_after(_RESEND_SECONDS):
+                    document = json.loads(await socket.recv())
+                if id_ := document.get("id"):
+                    if document["type"] == "snapshot":  # lines were lost with the database
+                        self.received.clear()
+                        self._snapshot = id_
+                    else:
+                        self.received.append(id_)
+                    self._last = id_
+                self._note(document, key)
+                if key in self.acknowledged and key in self._finished:
+                    return True
+
+    def _note(self, document: dict[str, Any], key: str) -> None:
+        match document:
+            case {"type": "user_message", "text": str(text)}:
+                self._asked = text.removeprefix("do ")
+            case {"type": "result"}:
+                self._finished.add(self._asked)
+            case {"type": "order_taken", "client_key": str(taken)}:
+                self.acknowledged.append(taken)
+            case {"type": "error", "client_key": str(failed)} if failed == key:
+                raise AssertionError(document)
+            case _:
+                pass
+
+    async def read_again(self) -> list[str]:
+        """The ids of the documents since the last snapshot, as a new page gets them."""
+        ids = list[str]()
+        async with self._connect(f"?after={self._snapshot or 0}") as socket:
+            while (document := json.loads(await socket.recv()))["type"] != "status":
+                if id_ := document.get("id"):
+                    ids.append(id_)
+        return ids
+
+    def _connect(self, query: str) -> connect:
+        address = self._random.choice(sorted(self._nodes.web_nodes.values()))
+        url = f"ws://{address}/api/conversations/{self.id}/ws{query}"
+        return connect(
+            url, additional_headers=self._nodes.token, open_timeout=5, close_timeout=1
+        )
+
+    def _ask_for_conversation(self) -> str:
+        address = self._random.choice(sorted(self._nodes.web_nodes.values()))
+        connection = HTTPConnection(address, timeout=20)
+        headers = {**self._nodes.token, "Content-Type": "application/json"}
+        try:
+            connection.request("POST", "/api/conversations", b"{}", headers)
+            response = connection.getresponse()
+            data = response.read()
+            assert response.status == 201, data
+            return json.loads(data)["id"]
+        except OSError:
+            time.sleep(0.2)
+            return ""
+        finally:
+            connection.close()
+
+
+class Verdict:
+    """What the judge found, with numbers for a report."""
+
+    def __init__(self) -> None:
+        self.problems = list[str]()
+        self.orders = self.calls = self.unknown = self.events = 0
+
+
+async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
+    """Compare what clients were acknowledged with the journals and the world outside."""
+    verdict = Verdict()
+    database = Database(url)
+    sessions = PostgreSQLSessions(database, Path("/nowhere"))
+    done = Counter(effects.read_text().split() if effects.exists() else ())
+    verdict.problems += [f"{key} was done {n} times" for key, n in done.items() if n > 1]
+    for page in pages:
+        damages = await to_thread.run_sync(lambda p=page: sessions.check(p.id).damages)
+        verdict.problems += map(str, damages)
+        entries, _ = await to_thread.run_sync(sessions.entries, page.id)
+        _judge_entries(verdict, page, entries)
+        whole = await page.read_again()
+        if page.received != whole:
+            missing = [id_ for id_ in whole if id_ not in page.received]
+            twice = [id_ for id_, n in Counter(page.received).items() if n > 1]
+            verdict.problems.append(f"{page.id}: missing {missing}, twice {twice}")
+    await to_thread.run_sync(database.close)
+    return verdict
+
+
+def _judge_entries(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> None:
+    said, started, ended = Counter[str](), Counter[str](), Counter[str]()
+    epochs = [entry.epoch for entry in entries]
+    if epochs != sorted(epochs):
+        verdict.problems.append(f"{page.id}: epochs do not rise")
+    for entry in entries:
+        match entry.event:
+            case Said(client_key=key):
+                said[key] += 1
+            case Started(call_id):
+                started[call_id] += 1
+            case Ended(call_id, outcome):
+                ended[call_id] += 1
+                verdict.unknown += outcome == "unknown"
+            case _:
+                pass
+    for key in page.acknowledged:
+        if said[key] != 1:
+            verdict.problems.append(f"{page.id}: {key} is {said[key]} times in the journal")
+    for call, n in started.items():
+        if n != 1 or ended[call] != 1:
+            verdict.problems.append(
+                f"{page.id}: {call} began {n}, ended {ended[call]} times"
+            )
+    verdict.orders += len(page.acknowledged)
+    verdict.calls += len(started)
+    verdict.events += len(entries)
