@@ -91,10 +91,19 @@ def test_the_tree_of_the_developer_page_opens_a_subagent(
     answer(page, "It found a door.")
 
     tree = panel(page, "Tree")
-    tree.get_by_role("button", name="Open code, root/child-1").click()
+    opening = tree.get_by_role("button", name="Open code, root/child-1")
+    opening.wait_for()
+    late = list[Any]()
+    page.route("**/tree", lambda route: late.append(route))
+    opening.click()
     answer(page, "There is a door.")
     page.get_by_role("tab", name="Usage", exact=True).click()
     page.locator(".panel-body .figures").first.wait_for()
+    with page.expect_response("**/tree"):
+        late[0].continue_()
+    page.wait_for_timeout(200)
+
+    assert page.locator(".panel-body .figures").first.is_visible()
 
 
 def test_a_row_of_the_timeline_opens_the_subagent_at_its_event(

@@ -143,20 +143,17 @@ function pretty(text) {
 function report(element, page, part, draw) {
   let turn = -1;
   const read = async () => {
-    try {
-      const found = await api.get(api.of(page.conversation.id, part));
-      fill(element, draw(found));
-    } catch (error) {
-      fill(element, h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
-    }
+    const shown = await api.get(api.of(page.conversation.id, part)).then(draw, (error) => h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
+    if (page.panelNow === panel) fill(element, shown); // another panel may have the element by now
   };
-  return { changed: (screen) => {
+  const panel = { changed: (screen) => {
     const now = `${screen.turn} ${screen.steps} ${screen.children.length}`;
     if (now !== turn) {
       turn = now;
       read();
     }
   } };
+  return panel;
 }
 
 function requests(element, page) {
