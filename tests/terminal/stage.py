@@ -357,7 +357,7 @@ class StagedApp(App):
         result = replace(result, tools=self.tools)
         return cast("TurnContext", lambda _: result)
 
-    async def start(self) -> tuple[str, Session]:
+    async def start(self, id_: str = "", claim: int = 0) -> tuple[str, Session]:
         return "", await open_session(self._provider, Path(self.directory))
 
 

@@ -46,6 +46,7 @@ _MAX_COMPLAINT_CHARS = 500
 _MAX_TEXT_CHARS = 4_000  # of an error of the place
 _MAX_PATH_CHARS = 4_096
 _END_SECONDS = 5.0
+_LAST_MESSAGE_SECONDS = 2.0
 _NO_PYTHON = (
     "{address} has no Python (python3, 3.8 or later), which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
@@ -444,7 +445,8 @@ class _Connection:
 
     def _unreachable(self, reason: str) -> ToolFailed:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.5)  # its last words come before its end
+            self._process.wait(_LAST_MESSAGE_SECONDS)
+            self._readers[0].join(_LAST_MESSAGE_SECONDS)  # what it wrote before its end
         self.broken = self.broken or reason
         return ToolFailed(f"{self._name} cannot be reached: {self._reason}.")
 
