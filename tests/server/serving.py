@@ -14,8 +14,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.elsewhere import AddressRights
-from refold.client.host import Host, HostPaths, NewConversation
+from refold.client.host import Host, HostPaths
 from refold.client.launch import Launch
+from refold.client.new_conversation import NewConversation
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.journal.home import JournalDirectory

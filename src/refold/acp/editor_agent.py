@@ -55,7 +55,8 @@ from refold.acp.editor_buffers import EditorBuffers, buffers_of
 from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.event_documents import FEED_START, Cursor
-from refold.client.host import Conversation, EditorConversation, Host
+from refold.client.host import Conversation, Host
+from refold.client.new_conversation import EditorConversation
 from refold.client.protocol import MAX_NAME_CHARS
 from refold.client.types import acting_as
 from refold.errors import BadInput, RefoldError

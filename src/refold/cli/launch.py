@@ -42,7 +42,7 @@ from refold.values.modes import MODE_NAMES, Mode
 from refold.views.escape import escape_to_one_line
 
 if TYPE_CHECKING:
-    from refold.client.host import NewConversation
+    from refold.client.new_conversation import NewConversation
     from refold.journal.session_index import SessionIndex
 
 
@@ -139,7 +139,7 @@ def launch_at(
     draft: "NewConversation",
 ) -> Launch:
     """A start for a page or an editor. All that share `home` write with its threads."""
-    from refold.client.host import EditorConversation
+    from refold.client.new_conversation import EditorConversation
 
     flags: dict[str, object] = {
         "preset": draft.preset or None,

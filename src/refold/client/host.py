@@ -9,7 +9,7 @@ directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ import msgspec
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.client.choices import Offer, offers
 from refold.client.deletion import delete_session
@@ -39,8 +38,14 @@ from refold.client.hosted_conversation import (
 )
 from refold.client.launch import Launch, OpenedSession, finish_notes
 from refold.client.list_watch import ListWatch
+from refold.client.new_conversation import (
+    EditorConversation,
+    NewConversation,
+    check_choices,
+    record_choices,
+    with_setup,
+)
 from refold.client.own_workspace import make_workspace
-from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
 from refold.client.session import Session
@@ -49,47 +54,10 @@ from refold.client.session_worker import IDLE_SECONDS, SessionWorker
 from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput, Held, JournalError
 from refold.journal.session_index import SessionIndex
-from refold.place.port import Editor
-from refold.values.modes import MODE_NAMES, Effort
 from refold.values.path_names import below
 
 POLL_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
-
-
-class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The start values of a conversation; "" means as in the settings.
-
-    `workspace` is a directory on this machine, "" the server's. With `own_workspace` it
-    is a new one, which belongs to this conversation and is called `workspace_name`, if that
-    is given.
-    """
-
-    workspace: str = ""
-    own_workspace: bool = False
-    workspace_name: str = ""
-    model: str = ""
-    agent: str = ""
-    preset: str = ""
-    system_prompt: str = ""
-    effort: Effort = ""
-    mode: str = ""
-    trust: bool = False  # trust that directory this time
-    name: str = ""
-    log_requests: bool = False  # record each model request and response as it is sent
-    teams: bool = False  # whether the agent may lead a team
-
-
-class EditorConversation(NewConversation, frozen=True, kw_only=True):
-    """What an editor passes with a session, in addition to what any program may.
-
-    `mcp_servers` are those of its user, as in .mcp.json; `roots` are further directories.
-    `editor` has the unsaved text of their files.
-    """
-
-    roots: tuple[str, ...] = ()
-    mcp_servers: Mapping[str, object] = {}
-    editor: Editor | None = None
 
 
 # Starts refold in a directory with more roots. Reads files: call it in a thread.
@@ -193,7 +161,7 @@ class Host:
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
         try:
-            _check(launch, conversation)
+            check_choices(launch, conversation)
             opened = await launch.start(id_, claim)
             await record_choices(Session(launch, opened), conversation)
         except BaseException:
@@ -216,7 +184,7 @@ class Host:
             place = await to_thread.run_sync(
                 find_directory, self.home, id_, self.paths.directory
             )
-            wanted = _with_setup(self._load_start_values(id_), setup)
+            wanted = with_setup(self._load_start_values(id_), setup)
             launch = await to_thread.run_sync(
                 self._launch_at, place.directory, place.roots, wanted
             )
@@ -471,38 +439,3 @@ class Host:
 def is_within(path: str, roots: Iterable[Path | str]) -> bool:
     """Whether a real path is one of these directories or below one."""
     return any(below(path, str(root)) for root in roots)
-
-
-def _with_setup(
-    stored: NewConversation, setup: EditorConversation | None
-) -> NewConversation:
-    if setup is None:
-        return stored
-    return replace(
-        setup,
-        preset=stored.preset,
-        system_prompt=stored.system_prompt,
-        log_requests=stored.log_requests,
-    )
-
-
-def _check(launch: Launch, conversation: NewConversation) -> None:
-    if conversation.mode and conversation.mode not in MODE_NAMES:
-        raise BadInput(f"{conversation.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
-    launch.check_model()
-
-
-async def record_choices(session: Session, conversation: NewConversation) -> None:
-    """Record the choices, so that they apply wherever the session is resumed."""
-    if conversation.agent:
-        await session.set_agent(conversation.agent)
-    if conversation.model:
-        await session.set_model(conversation.model)
-    if conversation.effort:
-        await session.set_effort(conversation.effort)
-    if conversation.teams:
-        await session.send(SwitchTeams(on=True))
-    if conversation.mode:
-        await session.set_mode(MODE_NAMES[conversation.mode])
-    if conversation.name:
-        await session.rename(conversation.name)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from refold.client.feed import Follower
-from refold.client.host import Conversation, Host, NewConversation
+from refold.client.host import Conversation, Host
 from refold.client.launch import ResumeTarget
+from refold.client.new_conversation import NewConversation
 from refold.client.protocol import SendMessage, SetDirectory
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext, Document, Look

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from refold.client.choices import OFFER_KINDS, offers
 from refold.client.event_documents import parse_cursor
-from refold.client.host import Conversation, Host, NewConversation
+from refold.client.host import Conversation, Host
+from refold.client.new_conversation import NewConversation
 from refold.client.session import Session
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, json_response, read_body

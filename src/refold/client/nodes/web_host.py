@@ -13,13 +13,14 @@ import msgspec
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from refold.client.host import Host, HostPaths, LaunchAt, NewConversation
+from refold.client.host import Host, HostPaths, LaunchAt
 from refold.client.hosted_conversation import (
     Conversation,
     JoinedConversation,
     Ports,
 )
 from refold.client.launch import Launch
+from refold.client.new_conversation import NewConversation
 from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.nodes.followed_session import follow_session
 from refold.cluster.database import Database

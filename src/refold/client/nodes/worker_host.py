@@ -12,10 +12,11 @@ import msgspec
 from anyio import to_thread
 
 from refold.client.feed import Follower
-from refold.client.host import Host, HostPaths, LaunchAt, NewConversation, record_choices
+from refold.client.host import Host, HostPaths, LaunchAt
 from refold.client.host_ports import SessionClaim
 from refold.client.hosted_conversation import Conversation, OwnConversation, Ports
 from refold.client.launch import Launch, OpenedSession
+from refold.client.new_conversation import NewConversation, record_choices
 from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.nodes.live_documents import HELLO_DOCUMENT, pieces_to_publish
 from refold.client.order_sink import OrderResult
