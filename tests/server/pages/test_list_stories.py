@@ -120,6 +120,7 @@ def test_conversations_are_grouped_by_day_and_by_folder(
     send(page, "A new one")
     answer(page, "Hello.")
     card(page, "A new one").wait_for()
+    card(page, "An old one").wait_for()
 
     assert page.locator(".card-group").all_inner_texts() == ["Today", "September 2001"]
     page.get_by_label("Which conversations").select_option("folder")
