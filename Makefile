@@ -11,7 +11,7 @@ unexport VIRTUAL_ENV
 BIN := .venv/bin
 WORKERS ?= 2
 # The slow tests wait for other programs half of the time.
-PEER_WORKERS ?= 3
+PEER_WORKERS ?= 4
 MODEL ?= local/qwen2.5-coder-1.5b
 
 .PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs site wheel release clean
