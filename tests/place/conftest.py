@@ -29,12 +29,17 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.fixture(params=PORT_KINDS)
-def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
-    """What `open_files`, `open_commands` and `open_snapshots` open in this test."""
-    argv: tuple[str, ...] = ()
+def place_argv(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """What reaches the place of this test; none: it is this machine."""
     if request.param == "elsewhere":
-        argv = request.getfixturevalue("sshd") if has_sshd() else SHELL_ARGV
-    with Port(argv, tmp_path.parent / f"{tmp_path.name}-data") as port:
+        return request.getfixturevalue("sshd") if has_sshd() else SHELL_ARGV
+    return ()
+
+
+@pytest.fixture
+def port(place_argv: tuple[str, ...], tmp_path: Path) -> Iterator[Port]:
+    """What `open_files`, `open_commands` and `open_snapshots` open in this test."""
+    with Port(place_argv, tmp_path.parent / f"{tmp_path.name}-data") as port:
         Port.current = port
         yield port
         Port.current = None

@@ -30,8 +30,13 @@ def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Fi
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every process of a test carries a mark; none may live when it is over."""
+def nobody_is_left(
+    place_argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Every process of a test carries a mark; none may live when it is over.
+
+    The SSH server, which all tests share, is started before, without a mark.
+    """
     mark = f"LC_TEST_MARK_{os.getpid()}_{os.urandom(4).hex()}"
     monkeypatch.setenv(mark, "1")
     yield

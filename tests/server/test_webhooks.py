@@ -310,7 +310,7 @@ def test_the_documented_example_calls_a_webhook(
     for program in ("curl", "openssl"):
         if not shutil.which(program):
             pytest.skip(f"{program} is not installed here")
-    page = Path(__file__).parents[2] / "docs" / "guides" / "schedules.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "webhooks.md"
     example = page.read_text().split("```sh\n")[1].split("```")[0]
     (tmp_path / "ci.secret").write_text(f"{secret}\n")
     server = start()
