@@ -209,7 +209,11 @@ def test_guarded_paths_are_protected_for_a_user_other_than_root(tmp_path: Path) 
     for above in (tmp_path, *tmp_path.parents):
         if above.stat().st_mode & 0o005 != 0o005:
             above.chmod(above.stat().st_mode | 0o005)
-    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
+    closed = tmp_path / "closed"  # as root has it for containers that it runs
+    (closed / "mounted").mkdir(parents=True)
+    closed.chmod(0o700)
+    words = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(closed / "mounted"),
+             "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]  # fmt: skip
     environ = {**os.environ, "HOME": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
 
     done = subprocess.run(

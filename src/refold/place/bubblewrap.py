@@ -109,6 +109,7 @@ class MountPlan:
                     mount.writable
                     and path not in free
                     and not any(below(path, place) for place in changing)
+                    and not _is_closed_by_another_user(path)
                     for path, mount in mounted.items()
                 )
             )
@@ -136,6 +137,25 @@ def _is_read_only(path: str) -> bool:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:
         return False
+
+
+def _is_closed_by_another_user(path: str) -> bool:
+    """Whether a directory above the path, which is not ours to open, keeps us from it.
+
+    Mounts there stay writable, because bubblewrap cannot remount what it cannot reach: those of
+    containers that root runs, below /var/lib. A command cannot reach them either.
+    """
+    try:
+        os.stat(path)
+    except PermissionError:
+        for above in _directories_above(path):
+            try:
+                return os.stat(above).st_uid != os.geteuid()
+            except PermissionError:
+                continue
+    except OSError:
+        pass
+    return False
 
 
 def _is_same_file(path: str, inside: str) -> bool:
