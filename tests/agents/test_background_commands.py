@@ -531,13 +531,13 @@ def test_a_fork_bomb_is_stopped_by_the_process_limit(tmp_path: Path) -> None:
 _KILLED = """
 import anyio, json, sys
 from pathlib import Path
-from tests.agents.test_background_commands import START, call, talking
+from tests.agents.test_background_commands import START, call, open_session
 
 async def main():
     command = "sleep 98.2 & setsid sleep 98.2 & touch said; sleep 98.2"
     profile = {"sandbox.profile": sys.argv[2]}
     lines = (call(START, command=command), "It runs.")
-    async with talking(Path(sys.argv[1]), *lines, settings=profile) as (session, _):
+    async with open_session(Path(sys.argv[1]), *lines, settings=profile) as (session, _):
         await session.run("Start it.")
         print(session.id, flush=True)
         await anyio.sleep_forever()

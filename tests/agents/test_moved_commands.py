@@ -210,12 +210,12 @@ def test_no_command_is_moved_while_sixteen_run_in_the_background(tmp_path: Path)
 _KILLED = """
 import anyio, sys
 from pathlib import Path
-from tests.agents.test_moved_commands import bash, move_to_background, talking
+from tests.agents.test_moved_commands import bash, move_to_background, open_session
 
 async def main():
     command = "sleep 97.7 & setsid sleep 97.7 & echo one; sleep 97.7"
     profile = {"sandbox.profile": sys.argv[2]}
-    async with talking(Path(sys.argv[1]), bash(command), "I go on.", settings=profile) as (session, _):
+    async with open_session(Path(sys.argv[1]), bash(command), "I go on.", settings=profile) as (session, _):
         await move_to_background(session, "Run it.", "one")
         print(session.id, flush=True)
         await anyio.sleep_forever()
