@@ -167,7 +167,7 @@ class Workshop:
 
     def session_events(self) -> list[Json]:
         """The events of the newest session of refold that the program started."""
-        journals = sorted((self.folder / _HOME_NAME / "sessions").glob("*/events.jsonl"))
+        journals = [*(self.folder / _HOME_NAME / "sessions").glob("*/events.jsonl")]
         expect(
             journals,
             "Your program started no session of refold.",
@@ -175,7 +175,9 @@ class Workshop:
             "agent.run(…) sends one.",
             "result = agent.run(question)",
         )
-        rows = journals[-1].read_text(encoding="utf-8").splitlines()
+        # The ids of two sessions of the same second do not say which was first.
+        newest = max(journals, key=lambda path: path.stat().st_mtime_ns)
+        rows = newest.read_text(encoding="utf-8").splitlines()
         return [json.loads(row) for row in rows]
 
     def run(
