@@ -35,7 +35,7 @@ from refold.journal.events.kinds import Entry
 
 ResultT = TypeVar("ResultT")
 IDLE_SECONDS = 60.0  # without work, after which a session is released
-_BEGIN_SECONDS = 0.5  # in which a session that begins opens its files
+_BEGIN_SECONDS = 1.0  # in which a session that begins opens its files
 _POLL_SECONDS = 0.1  # between two checks of the open files
 _RETRY_SECONDS = 0.5  # after a lost connection to the journal or the orders
 _MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
