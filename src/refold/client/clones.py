@@ -33,7 +33,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.place.elsewhere.address import address_below
 from refold.place.elsewhere.directory import address_in
-from refold.place.git_source import Bundle, GitSource, fetch_bundle
+from refold.place.git_source import Bundle, GitSource, fetch_bundle, last_error_line
 from refold.place.port import NOTHING_MORE, CommandExtras, Finished
 from refold.place.private_files import make_directories
 from refold.safe_open import create_file
@@ -44,7 +44,6 @@ _BUNDLE_FILE = ".refold-clone.bundle"
 _PIECE_BYTES = 16 * 1024 * 1024  # of a bundle, sent with one command
 _GIT_SECONDS = 3600.0
 _SETUP_SECONDS = 3600.0
-_MAX_REASON_CHARS = 500
 _UNPACK_SCRIPT = """\
 git init -q --template= . &&
 git fetch -q {bundle} HEAD && rm {bundle} &&
@@ -292,8 +291,7 @@ def _run(
 
 
 def _reason(finished: Finished) -> str:
-    lines = clean(finished.text).strip().splitlines()
-    return lines[-1][:_MAX_REASON_CHARS] if lines else "it printed no reason"
+    return last_error_line(finished.text) or "it printed no reason"
 
 
 def _remove_unfinished() -> None:

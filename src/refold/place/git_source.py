@@ -127,11 +127,19 @@ class _Git:
                 f"--clone {self._source.url!r} took longer than {_CLONE_SECONDS:.0f} seconds"
             ) from error
         if done.returncode:
-            lines = clean(done.stderr.decode(errors="replace")).strip().splitlines()
-            why = lines[-1][:_MAX_COMPLAINT_CHARS] if lines else "it has no such commit"
+            why = (
+                last_error_line(done.stderr.decode(errors="replace"))
+                or "it has no such commit"
+            )
             ref = f" at {self._source.ref!r}" if self._source.ref else ""
             raise BadInput(f"--clone {self._source.url!r}{ref} failed: {why}")
         return done.stdout.decode(errors="replace")
+
+
+def last_error_line(output: str) -> str:
+    """The last line that a program printed, in which it says why it failed; "" if there is none."""
+    lines = clean(output).strip().splitlines()
+    return lines[-1][:_MAX_COMPLAINT_CHARS] if lines else ""
 
 
 def _check_url(text: str, scheme: str, host: str) -> None:

@@ -81,15 +81,9 @@ def plan(survey: Survey) -> Plan:
 
 def _count_modules(survey: Survey, pieces: Iterable[FilePiece]) -> int:
     """The directories with several parts whose statements are missing, or about content that has changed."""
-    children = dict[str, set[str]]()
-    for path in survey.files:
-        while path:
-            parent = path.rpartition("/")[0]
-            children.setdefault(parent, set()).add(path)
-            path = parent
     touched = {parent for piece in pieces for parent in _parents(piece.path)}
     missing = {module.path for module in survey.modules if not module.is_fresh}
-    return sum(len(children.get(path, ())) > 1 for path in touched | missing)
+    return sum(len(survey.directories.get(path, ())) > 1 for path in touched | missing)
 
 
 def _parents(path: str) -> Iterable[str]:

@@ -26,7 +26,7 @@ directory as a whole is for, how its parts work together, and what holds for all
 statements, each one sentence in `text`, with the names of the code in backticks. `from` has the numbers of one to \
 three statements that it follows from. What does not follow from them does not count."""
 _ASK_QUERY = """\
-The text lists numbered facts about a repository: lines of its files, and statements about them. CheckedClaims the \
+The text lists numbered facts about a repository: lines of its files, and statements about them. Answer the \
 question below from these facts alone. The answer is a list of claims. `claim` is one sentence, with the names of the \
 code in backticks. `from` has the numbers of the facts that show it. A claim that no fact shows does not count: if \
 the facts do not answer the question, the list is empty.

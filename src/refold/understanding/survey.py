@@ -5,7 +5,7 @@ fresh if it follows from the same fresh statements about its parts, and no part 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -174,21 +174,26 @@ class Survey:
         }
 
     @cached_property
-    def modules(self) -> Sequence[Module]:
-        """The directories with several parts that there are statements about, the deepest first."""
-        below = defaultdict[str, set[str]](set)
+    def directories(self) -> Mapping[str, Set[str]]:
+        """The files and directories that are directly in each directory."""
+        children = defaultdict[str, set[str]](set)
         for path in self.files:
             while path:
                 parent = path.rpartition("/")[0]
-                below[parent].add(path)
+                children[parent].add(path)
                 path = parent
+        return children
+
+    @cached_property
+    def modules(self) -> Sequence[Module]:
+        """The directories with several parts that there are statements about, the deepest first."""
         modules, known = list[Module](), dict[str, Module]()
         for directory in sorted(
-            below, key=lambda path: (-path.count("/") - bool(path), path)
+            self.directories, key=lambda path: (-path.count("/") - bool(path), path)
         ):
             parts = [
                 known[path] if path in known else self._file_part(path)
-                for path in sorted(below[directory])
+                for path in sorted(self.directories[directory])
             ]
             parts = [part for part in parts if part.lines or not part.is_complete]
             is_complete = all(part.is_complete for part in parts)

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 
 from refold.place.containers.container_plan import ContainerPlan, check_mountable
+from refold.place.containers.container_program import DATA_LABEL, NAME_LABEL
+from refold.place.containers.container_record import ContainerRecords
 from refold.place.guarded_paths import Guards
 
 _MAX_GUARDED_MOUNTS = 100
@@ -12,6 +14,16 @@ _MAX_GUARDED_MOUNTS = 100
 def safety_options() -> tuple[str, ...]:
     """For all containers. SELinux would otherwise deny the project, unless its files get new labels."""
     return "--security-opt", "no-new-privileges", "--security-opt", "label=disable"
+
+
+def labels(plan: ContainerPlan, records: ContainerRecords) -> dict[str, str]:
+    """By which containers and images of a workspace are found."""
+    return {DATA_LABEL: records.identity, NAME_LABEL: plan.name}
+
+
+def label_options(plan: ContainerPlan, records: ContainerRecords) -> Iterator[str]:
+    for key, value in labels(plan, records).items():
+        yield from ("--label", f"{key}={value}")
 
 
 def mount_options(plan: ContainerPlan) -> Iterator[str]:

@@ -10,13 +10,14 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from refold.errors import BadInput
-from refold.place.containers.container_options import mount_options, safety_options
-from refold.place.containers.container_plan import ContainerPlan
-from refold.place.containers.container_program import (
-    DATA_LABEL,
-    NAME_LABEL,
-    ContainerProgram,
+from refold.place.containers.container_options import (
+    label_options,
+    labels,
+    mount_options,
+    safety_options,
 )
+from refold.place.containers.container_plan import ContainerPlan
+from refold.place.containers.container_program import ContainerProgram
 from refold.place.containers.container_record import ContainerRecords
 
 # Runs its arguments, and ends them when standard input ends: when refold has exited.
@@ -101,8 +102,8 @@ def _build(
     for key, value in build.arguments.items():
         options += ["--build-arg", f"{key}={value}"]
     tell(f"building {build.dockerfile} with {program.name}")
-    labels = _label_options(plan, records)
-    if status := program.show("build", *options, *labels, build.context):
+    options += label_options(plan, records)
+    if status := program.show("build", *options, build.context):
         raise BadInput(f"{program.name} build failed with status {status}: see above")
     return image
 
@@ -120,7 +121,7 @@ def _run_setup(
     try:
         status = program.show(
             "run", "--interactive", "--name", name, "--pull", "never", "--user", "0:0",
-            *_label_options(plan, records), *safety_options(), *mount_options(plan),
+            *label_options(plan, records), *safety_options(), *mount_options(plan),
             "--entrypoint", "/bin/sh", base,
             "-c", _WITH_INPUT_SCRIPT, "sh", "/bin/sh", "-c", "\n".join(_script(plan)),
         )  # fmt: skip
@@ -128,7 +129,7 @@ def _run_setup(
             raise BadInput(
                 f"the setup of {plan.project} failed with status {status}: see above"
             )
-        program.commit(name, plan.final_image, _labels(plan, records))
+        program.commit(name, plan.final_image, labels(plan, records))
     finally:
         program.remove_container(name)
 
@@ -137,12 +138,3 @@ def _script(plan: ContainerPlan) -> Iterator[str]:
     for command in plan.setup:
         yield f"echo {shlex.quote(f'+ {command}')} >&2"
         yield f"{shlex.join(command.argv)} || exit $?"
-
-
-def _labels(plan: ContainerPlan, records: ContainerRecords) -> dict[str, str]:
-    return {DATA_LABEL: records.identity, NAME_LABEL: plan.name}
-
-
-def _label_options(plan: ContainerPlan, records: ContainerRecords) -> list[str]:
-    labels = _labels(plan, records).items()
-    return [word for key, value in labels for word in ("--label", f"{key}={value}")]

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput
 from refold.place.containers.container_options import (
     guarded_paths,
+    label_options,
     mount_options,
     safety_options,
 )
@@ -28,7 +29,6 @@ from refold.place.containers.container_plan import (
     plan_of_image,
 )
 from refold.place.containers.container_program import (
-    DATA_LABEL,
     NAME_LABEL,
     ContainerProgram,
     find_container_program,
@@ -133,7 +133,7 @@ def _options(
     # `none` as a log driver: what goes through the pipe is on no disk.
     return (
         "--interactive", "--pull", "never", "--log-driver", "none",
-        "--label", f"{DATA_LABEL}={records.identity}", "--label", f"{NAME_LABEL}={plan.name}",
+        *label_options(plan, records),
         *(() if network else ("--network", "none")),
         "--cap-drop", "ALL", *safety_options(), *_user_options(program), *mount_options(plan),
         "--entrypoint", "/bin/sh", plan.final_image, *_MAIN_ARGUMENTS,
