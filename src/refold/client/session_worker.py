@@ -97,10 +97,14 @@ class SessionWorker:
         """Wait until another session can open its files. Idle sessions are released for it."""
         with anyio.move_on_after(_MAX_WAIT_SECONDS):
             while not open_files.can_begin_session(self._count_beginning()):
-                for run in self._runs:
-                    run.end_if_idle()
+                self.release_idle()
                 await anyio.sleep(_POLL_SECONDS)
         self._begun.append(anyio.current_time())
+
+    def release_idle(self) -> None:
+        """End the claims on sessions that have nothing to do, before their time."""
+        for run in self._runs:
+            run.end_if_idle()
 
     def _count_beginning(self) -> int:
         recent = anyio.current_time() - _BEGIN_SECONDS

@@ -2,14 +2,14 @@
 
 A job gives a session to the worker that fetches it. One of a session runs and one waits at most,
 and the number of a claim is that of its job. Each worker beats; what a worker had that no longer does
-is given to others. The functions are in `schema.versions.r0002_orders`: of Procrastinate, refold has the
+is given to others. The functions are in `schema.versions.r0002_orders` and `r0003_people`: of Procrastinate, refold has the
 tables and their functions. Its own worker is not used, because after a lost connection it waits for
 its running jobs without a heartbeat.
 """
 
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -73,7 +73,10 @@ class QueueClaim:
 
 
 class ProcrastinateRunner:
-    """Wakes sessions, and, while it runs, has the claims of this worker."""
+    """Wakes sessions, and, while it runs, has the claims of this worker.
+
+    `on_full` is called while sessions wait because the tenant may have no more at work.
+    """
 
     def __init__(
         self,
@@ -82,8 +85,10 @@ class ProcrastinateRunner:
         beat_seconds: float = BEAT_SECONDS,
         dead_seconds: float = DEAD_SECONDS,
         max_claims: int = MAX_CLAIMS,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._database, self._max_claims = database, max_claims
+        self._on_full = on_full
         self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
         self._claims = dict[int, QueueClaim]()
         self._new = deque[QueueClaim]()
@@ -219,6 +224,9 @@ class ProcrastinateRunner:
         worker = self._worker
         row: Any = await self._database.run(lambda db: db.fetchrow(query, worker, known))
         if row is None:
+            return False
+        if row["session"] is None:
+            self._on_full()
             return False
         claim = QueueClaim(self, self._database, row["session"], row["number"])
         if self._is_draining:

@@ -114,7 +114,7 @@ class DatabaseOrders:
         order = _to_recorded(order)
         key = order.client_key or os.urandom(12).hex()
         order = replace(order, client_key=key)
-        await self._place(session, key, msgspec.json.encode(order))
+        await self._place(session, key, msgspec.json.encode(order), order.by)
         return await self._get(session, key, order)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
@@ -128,15 +128,15 @@ class DatabaseOrders:
                 taken.append(placed)
         return taken
 
-    async def begin(self, session: str, values: bytes) -> DatabaseOrder:
-        """Have a worker begin a session with these start values."""
-        await self._place(session, _START_KEY, values)
-        return await self._get(session, _START_KEY, Continue())
+    async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
+        """Have a worker begin a session with these start values, for this person."""
+        await self._place(session, _START_KEY, values, person)
+        return await self._get(session, _START_KEY, Continue(by=person))
 
     async def read_start(self, session: str) -> tuple[bytes, DatabaseOrder | None]:
         """The start values of the session, and its beginning, unless that is settled."""
         query = (
-            "select body, number, outcome is null as waits from refold.placed_order "
+            "select body, number, person, outcome is null as waits from refold.placed_order "
             "where tenant = refold.tenant() and session = $1 and key = $2"
         )
         row: Any = await self._database.run(
@@ -144,7 +144,8 @@ class DatabaseOrders:
         )
         if row is None:
             return b"", None
-        placed = DatabaseOrder(self, session, row["number"], Continue())
+        begins = Continue(by=row["person"])
+        placed = DatabaseOrder(self, session, row["number"], begins)
         return row["body"], placed if row["waits"] else None
 
     async def give_back(self, session: str, number: int) -> None:
@@ -175,9 +176,9 @@ class DatabaseOrders:
             with anyio.move_on_after(_POLL_SECONDS):
                 await news.wait()
 
-    async def _place(self, session: str, key: str, body: bytes) -> None:
-        query = "select refold.place_order($1, $2, $3)"
-        await self._database.run(lambda db: db.execute(query, session, key, body))
+    async def _place(self, session: str, key: str, body: bytes, person: str) -> None:
+        query = "select refold.place_order($1, $2, $3, $4)"
+        await self._database.run(lambda db: db.execute(query, session, key, body, person))
 
     async def _get(self, session: str, key: str, order: Order) -> DatabaseOrder:
         query = (

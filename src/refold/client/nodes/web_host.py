@@ -28,6 +28,7 @@ from refold.cluster.notify_bus import NotifyBus
 from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import BadInput
 from refold.journal.session_index import SessionIndex
+from refold.session.recorder import acting_person
 
 _NO_DELETION = "a web node may not delete sessions: run `refold sessions delete {id}` as a worker's user"
 
@@ -56,7 +57,8 @@ class WebHost(Host):
     ) -> Conversation:
         """Have a worker begin a conversation, in a directory there."""
         id_ = id_ or await to_thread.run_sync(self.home.new_id, time.time())
-        begun = await self._orders.begin(id_, msgspec.json.encode(conversation))
+        values = msgspec.json.encode(conversation)
+        begun = await self._orders.begin(id_, values, acting_person())
         await begun.result()
         return await self.open(id_)
 

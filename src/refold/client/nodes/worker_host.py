@@ -28,6 +28,7 @@ from refold.cluster.notify_bus import NotifyBus
 from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import Disconnected, Fenced, JournalError, RefoldError, first
 from refold.journal.session_index import SessionIndex
+from refold.session.recorder import acting_as
 
 
 class PublishedConversation(OwnConversation):
@@ -88,7 +89,7 @@ class WorkerHost(Host):
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._orders, self._bus = DatabaseOrders(database), NotifyBus(database)
-        self._runner = ProcrastinateRunner(database)
+        self._runner = ProcrastinateRunner(database, on_full=self._release_idle)
         self._half_begun = dict[str, tuple[int, NewConversation]]()
         ports = Ports(self._orders, self._runner, bus=self._bus)
         super().__init__(home, paths, launch_at, idle_seconds, ports=ports)
@@ -111,6 +112,10 @@ class WorkerHost(Host):
         """Take no further sessions, and wait until the turns that run have ended."""
         await self._runner.drain()
 
+    def _release_idle(self) -> None:
+        """Others of the tenant wait, so release what has nothing to do."""
+        self._worker.release_idle()
+
     async def close(self, id_: str, reason: str = "") -> None:
         """Close a conversation that this worker has no claim on."""
         chat = self._there.get(id_)
@@ -131,7 +136,8 @@ class WorkerHost(Host):
         """Open the session of the claim, begin it if it is new, and lease it."""
         values, begun = await self._orders.read_start(claim.session)
         try:
-            chat = await self._open_claimed(claim, values, is_begun=begun is None)
+            with acting_as(begun.order.by if begun is not None else ""):
+                chat = await self._open_claimed(claim, values, is_begun=begun is None)
             await chat.lease(claim.number)
         except Exception as raised:  # a bug with one session must not end the others
             error = raised if isinstance(raised, RefoldError) else _to_error(raised)

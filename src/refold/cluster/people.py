@@ -1,0 +1,312 @@
+"""People in the database: who belongs to which tenant, their logins and tokens, and the audit.
+
+A secret is stored as its hash, and names its tenant: so it is looked for among the rows of that tenant
+alone, as row-level security has it. `client.people` logs people in, `server.people` lets them in.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from refold.cluster.database import Connection, Database
+from refold.errors import BadInput
+
+ResultT = TypeVar("ResultT")
+Role: TypeAlias = Literal["member", "admin", "auditor"]
+LoginKind: TypeAlias = Literal["page", "token"]
+ROLES: tuple[Role, ...] = ("member", "admin", "auditor")
+MAX_TENANT_CHARS = 100
+_ID_BYTES, _SECRET_BYTES = 9, 32
+_IDENTITY_SQL = """
+select p.subject, p.name, p.role, l.id as login from refold.login l
+join refold.person p on p.tenant = l.tenant and p.subject = l.subject
+where l.tenant = refold.tenant() and l.id = $1 and l.hash = $2 and l.kind = $3
+  and l.expires > now() and not p.locked
+"""
+_LOG_IN_SQL = """
+insert into refold.person(subject, name, email, last_login) values($1, $2, $3, now())
+on conflict (tenant, subject) do update set name = $2, email = $3, last_login = now()
+returning locked
+"""
+_PEOPLE_SQL = """
+select subject, name, email, role, locked, created, last_login from refold.person
+where tenant = refold.tenant() order by subject
+"""
+_TENANTS_SQL = """
+select (select count(*) from refold.person where tenant = refold.tenant()) as people,
+  (select count(*) from refold.journal where tenant = refold.tenant()
+    and session = root and lines > 0) as sessions,
+  max_running from refold.tenant_settings where tenant = refold.tenant()
+"""
+_TABLES = (
+    "login", "person", "placed_order", "card", "words", "line", "blob", "journal", "audit",
+    "tenant_settings",
+)  # fmt: skip
+
+
+class Identity(Struct, frozen=True):
+    """A person who is logged in. `login` is the id of the login or token that was sent."""
+
+    tenant: str
+    subject: str
+    role: Role
+    name: str = ""
+    login: str = ""
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the person may give orders; an auditor only reads."""
+        return self.role != "auditor"
+
+
+class Person(Struct, frozen=True):
+    subject: str
+    name: str
+    email: str
+    role: Role
+    locked: bool
+    created: datetime
+    last_login: datetime | None
+
+
+class Token(Struct, frozen=True):
+    """A token for programs, without its secret."""
+
+    id: str
+    subject: str
+    label: str
+    created: datetime
+    expires: datetime
+
+
+class AuditEntry(Struct, frozen=True):
+    """`actor` is a person's subject; "": an operator, with a command."""
+
+    number: int
+    happened: datetime
+    actor: str
+    action: str
+    session: str
+    detail: str
+
+
+class TenantSize(Struct, frozen=True):
+    people: int
+    sessions: int
+    max_running: int | None
+
+
+class People:
+    """The people of all tenants. Each call names the tenant whose rows it sees."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_tenant(self, tenant: str) -> None:
+        if not tenant.strip() or len(tenant) > MAX_TENANT_CHARS or not tenant.isprintable():
+            raise BadInput(
+                f"{tenant[:MAX_TENANT_CHARS]!r} cannot be a tenant: give at most "
+                f"{MAX_TENANT_CHARS} printable characters"
+            )
+        query = "insert into refold.tenant_settings default values on conflict do nothing"
+        await self._execute(tenant, query)
+
+    async def tenant_size(self, tenant: str) -> TenantSize:
+        """Raises `BadInput` if there is no such tenant."""
+        row: Any = await self._as_tenant(tenant, lambda db: db.fetchrow(_TENANTS_SQL))
+        if row is None:
+            raise unknown_tenant(tenant)
+        return TenantSize(row["people"], row["sessions"], row["max_running"])
+
+    async def limit_tenant(self, tenant: str, max_running: int | None) -> None:
+        query = "update refold.tenant_settings set max_running = $1 where tenant = refold.tenant()"
+        await self.tenant_size(tenant)
+        await self._execute(tenant, query, max_running)
+        await self.note(tenant, "", "limit", detail=str(max_running or "none"))
+
+    async def delete_tenant(self, tenant: str) -> None:
+        """Delete all rows of the tenant."""
+
+        async def delete(db: Connection) -> None:
+            for table in _TABLES:
+                await db.execute(
+                    f"delete from refold.{table} where tenant = refold.tenant()"
+                )
+
+        await self._as_tenant(tenant, delete)
+
+    async def log_in(self, tenant: str, subject: str, name: str, email: str) -> None:
+        """Record that the identity provider knows this person. Raises `BadInput` if locked out."""
+        await self.tenant_size(tenant)
+        locked = await self._value(tenant, _LOG_IN_SQL, subject, name, email)
+        if locked:
+            await self.note(tenant, subject, "refused", detail="locked")
+            raise BadInput("your account was locked here: ask an administrator")
+        await self.note(tenant, subject, "login")
+
+    async def new_secret(
+        self, tenant: str, subject: str, kind: LoginKind, seconds: float, label: str = ""
+    ) -> str:
+        """Begin a login of a page, or make a token for a program. Returns its secret, which is not stored."""
+        id_, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+        query = (
+            "insert into refold.login(id, hash, subject, kind, label, expires) "
+            "values($1, $2, $3, $4, $5, now() + make_interval(secs => $6))"
+        )
+        values = id_, _hash(secret), subject, kind, label, float(seconds)
+        await self._execute(tenant, query, *values)
+        if kind == "token":
+            await self.note(tenant, subject, "token", detail=f"{id_} {label}")
+        return f"{_encode(tenant)}.{id_}.{secret}"
+
+    async def identify(self, secret: str, kind: LoginKind) -> Identity | None:
+        """The person whose secret this is; None if it is invalid, expired or revoked."""
+        parts = secret.split(".")
+        if len(parts) != 3 or (tenant := _decode(parts[0])) is None:
+            return None
+        values = parts[1], _hash(parts[2]), kind
+
+        async def find(db: Connection) -> Any:
+            return await db.fetchrow(_IDENTITY_SQL, *values)
+
+        row = await self._as_tenant(tenant, find)
+        if row is None:
+            return None
+        return Identity(tenant, row["subject"], row["role"], row["name"], row["login"])
+
+    async def revoke(self, tenant: str, actor: str, id_: str, of: str = "") -> bool:
+        """End a login or a token; with `of`, only one of this person. False if there is none."""
+        query = (
+            "delete from refold.login where tenant = refold.tenant() and id = $1 "
+            "and ($2 = '' or subject = $2) returning subject"
+        )
+        subject = await self._value(tenant, query, id_, of)
+        if subject is not None:
+            await self.note(tenant, actor, "revoke", detail=f"{id_} of {subject}")
+        return subject is not None
+
+    async def tokens(self, tenant: str, subject: str = "") -> Sequence[Token]:
+        """The tokens of a person; "": of all."""
+        query = (
+            "select id, subject, label, created, expires from refold.login where kind = 'token' "
+            "and tenant = refold.tenant() and ($1 = '' or subject = $1) order by created, id"
+        )
+        rows: Any = await self._as_tenant(tenant, lambda db: db.fetch(query, subject))
+        return [Token(*row.values()) for row in rows]
+
+    async def people(self, tenant: str) -> Sequence[Person]:
+        rows: Any = await self._as_tenant(tenant, lambda db: db.fetch(_PEOPLE_SQL))
+        return [Person(*row.values()) for row in rows]
+
+    async def change_person(
+        self,
+        tenant: str,
+        actor: str,
+        subject: str,
+        *,
+        role: Role | None = None,
+        locked: bool | None = None,
+    ) -> None:
+        """Change a role, or lock a person out, which ends all logins and tokens of theirs."""
+        query = (
+            "update refold.person set role = coalesce($2, role), locked = coalesce($3, locked) "
+            "where tenant = refold.tenant() and subject = $1 returning true"
+        )
+        if await self._value(tenant, query, subject, role, locked) is None:
+            raise unknown_person(tenant, subject)
+        if locked:
+            end = "delete from refold.login where tenant = refold.tenant() and subject = $1"
+            await self._execute(tenant, end, subject)
+        changes = (
+            f"{role or ''} {'' if locked is None else 'locked' if locked else 'unlocked'}"
+        )
+        await self.note(tenant, actor, "person", detail=f"{subject} {changes.strip()}")
+
+    async def delete_person(self, tenant: str, subject: str) -> None:
+        """Delete name, address, logins and tokens. What they did keeps their subject."""
+        query = (
+            "delete from refold.person where tenant = refold.tenant() and subject = $1 "
+            "returning true"
+        )
+        if await self._value(tenant, query, subject) is None:
+            raise unknown_person(tenant, subject)
+        await self.note(tenant, "", "delete person", detail=subject)
+
+    async def begun_by(self, tenant: str, subject: str) -> Sequence[str]:
+        """The sessions that this person began and that still exist."""
+        query = (
+            "select distinct a.session from refold.audit a join refold.journal j "
+            "on j.tenant = a.tenant and j.session = a.session and j.lines > 0 "
+            "where a.tenant = refold.tenant() and a.actor = $1 and a.action = 'begin' order by 1"
+        )
+        rows = await self._as_tenant(tenant, lambda db: db.fetch(query, subject))
+        return [row["session"] for row in rows]
+
+    async def note(
+        self, tenant: str, actor: str, action: str, session: str = "", detail: str = ""
+    ) -> None:
+        """Add a line to the audit."""
+        query = "insert into refold.audit(actor, action, session, detail) values($1, $2, $3, $4)"
+        await self._execute(tenant, query, actor, action, session, detail)
+
+    async def audit(
+        self, tenant: str, after: int = 0, limit: int = 1000, actor: str | None = None
+    ) -> Sequence[AuditEntry]:
+        """What was done, oldest first, after the line with this number."""
+        query = (
+            "select number, happened, actor, action, session, detail from refold.audit "
+            "where tenant = refold.tenant() and number > $1 and ($3::text is null or actor = $3) "
+            "order by number limit $2"
+        )
+        rows: Any = await self._as_tenant(
+            tenant, lambda db: db.fetch(query, after, limit, actor)
+        )
+        return [AuditEntry(*row.values()) for row in rows]
+
+    async def _value(self, tenant: str, query: str, *values: object) -> Any:
+        return await self._as_tenant(tenant, lambda db: db.fetchval(query, *values))
+
+    async def _execute(self, tenant: str, query: str, *values: object) -> None:
+        await self._as_tenant(tenant, lambda db: db.execute(query, *values))
+
+    async def _as_tenant(
+        self, tenant: str, work: Callable[[Connection], Awaitable[ResultT]]
+    ) -> ResultT:
+        async def run(db: Connection) -> ResultT:
+            async with db.transaction():
+                await db.fetchval("select set_config('refold.tenant', $1, true)", tenant)
+                return await work(db)
+
+        return await self._database.run(run)
+
+
+def unknown_tenant(tenant: str) -> BadInput:
+    return BadInput(f"there is no tenant {tenant!r} here: `refold tenants add` adds one")
+
+
+def unknown_person(tenant: str, subject: str) -> BadInput:
+    return BadInput(
+        f"{tenant} has no person {subject!r}: `refold people list` shows those who have logged in"
+    )
+
+
+def _hash(secret: str) -> bytes:
+    """The hash of 256 random bits, which need no salt."""
+    return hashlib.sha256(secret.encode(errors="replace")).digest()
+
+
+def _encode(tenant: str) -> str:
+    return base64.urlsafe_b64encode(tenant.encode()).decode().rstrip("=")
+
+
+def _decode(text: str) -> str | None:
+    try:
+        tenant = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except (ValueError, UnicodeDecodeError):
+        return None
+    return tenant if _encode(tenant) == text and "\0" not in tenant else None
