@@ -129,14 +129,16 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
 async def test_the_number_of_a_claim_is_above_those_of_processes_without_a_queue(
     worker: ProcrastinateRunner, database: Database
 ) -> None:
-    lease = "insert into refold.journal(session, epoch, claim) values($1, 1, 1000)"
-    await database.run(lambda db: db.execute(lease, ONE))
-    await worker.wake(ONE)
+    lease = "insert into refold.journal(session, epoch, claim) values($1, 1, $2)"
+    # The second is a time in microseconds, as of a service that had Temporal.
+    for session, recorded in (("a", 1_000), ("b", 1_800_000_000_000_000)):
+        await database.run(lambda db, row=(session, recorded): db.execute(lease, *row))
+        await worker.wake(session)
 
-    claim = await _next(worker)
+        claim = await _next(worker)
 
-    assert claim.number > 1000
-    await claim.end()
+        assert claim.number > recorded
+        await claim.end()
 
 
 @pytest.mark.anyio

@@ -128,6 +128,33 @@ def test_a_writer_is_locked_out_while_another_one_has_the_session(
     other.close()
 
 
+def test_a_worker_that_hangs_keeps_its_session_from_processes_without_a_claim_only(
+    server: Server, database: Database, tenant: str
+) -> None:
+    other = Database(server.url, tenant)  # as of another process
+
+    async def write_from_all() -> None:
+        hung, successor = PostgreSQLStore(database, ONE), PostgreSQLStore(other, ONE)
+        terminal = PostgreSQLStore(other, ONE)
+        epoch = (await hung.lease(7)).epoch
+        with pytest.raises(Held):
+            await terminal.lease()
+        assert (await successor.lease(8)).epoch == epoch + 1
+        with pytest.raises(Fenced):
+            await hung.append([b"a"], expect=0, epoch=epoch, head=(1, "a"))
+        await successor.release()
+        with pytest.raises(Held):  # the process that hangs is still there
+            await terminal.lease()
+        await hung.release()
+        await terminal.lease()
+        with pytest.raises(Held):
+            await PostgreSQLStore(database, ONE).lease(9)
+        await terminal.release()
+
+    anyio.run(write_from_all)
+    other.close()
+
+
 def test_a_session_continues_after_the_server_has_crashed(
     server: Server, sessions: PostgreSQLSessions, tmp_path: Path
 ) -> None:

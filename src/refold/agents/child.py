@@ -64,7 +64,8 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     It has at most the rights of `parent`, and only tools that are in `tools`. `reading` are the
     read rules of all agents above it. `directory` is its own workspace, with `roots` around it; "":
     that of its parent. `attached` is the session whose variables it begins with, `context` are the
-    values that code passed, and its answer must match `schema`.
+    values that code passed, and its answer must match `schema`. `claim` is the number under which
+    this process was given the session.
     """
 
     id: str
@@ -82,6 +83,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     context: Mapping[str, object] = {}
     schema: Raw | None = None
     team: "Team | None" = None  # as a teammate sees it
+    claim: int = 0
 
 
 Open = Callable[[ChildSpec], AbstractAsyncContextManager[Session]]

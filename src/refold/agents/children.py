@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 # Tools that no child gets: it neither plans with the user nor calls them, nor writes to memory.
 _NEVER_TOOLS = ("enter_plan_mode", "memory_write", "notify")
 _BOARD_TOOLS = ("task_get", "task_update", "task_list", "task_claim")
-_WRITING_EFFECTS = frozenset((Effect.CHANGE, Effect.RUN))
 _FIRST_COST = Estimate(0.0, 0)  # the cost of the first call is not known yet
 
 
@@ -230,7 +229,7 @@ class Children:
 
     def _may_write(self, child: Child) -> bool:
         try:
-            return bool(self._find(child.born.agent).effects & _WRITING_EFFECTS)
+            return bool(self._find(child.born.agent).effects & {Effect.CHANGE, Effect.RUN})
         except BadInput:
             return False
 
@@ -279,6 +278,7 @@ class Children:
             context=inputs.context,
             schema=inputs.schema,
             team=team,
+            claim=self._record.claim,
         )
 
     async def _record_end(self, end: ChildEnded) -> None:

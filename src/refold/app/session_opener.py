@@ -76,6 +76,7 @@ class SessionOpener:
             site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image,
             person="" if child else login_name(),
         )  # fmt: skip
+        record.claim = child.claim if child else 0
         record.at_close = shared.workspace.claim(id_, lambda: record.epoch)
         if shared.traces is not None:
             shared.traces.listen(id_, record)

@@ -133,9 +133,12 @@ class Database:
         """What is locked for a session. Other tenants may have one with this id."""
         return f"{self._tenant} {session}"
 
-    async def lock(self, session: str, owner: object) -> bool:
-        """Lock a session for `owner`, a writer in this process. False if another one has it."""
-        return await self._wait_for(partial(self._lock, session, owner))
+    async def lock(self, session: str, owner: object, *, shared: bool = False) -> bool:
+        """Lock a session for `owner`, a writer in this process. False if another one has it.
+
+        Those that share the lock exclude only the others.
+        """
+        return await self._wait_for(partial(self._lock, session, owner, shared))
 
     async def unlock(self, session: str, owner: object) -> None:
         await self._wait_for(partial(self._unlock, session, owner))
@@ -204,13 +207,20 @@ class Database:
 
         A database that was there before is waited for, as long as a restart takes.
         """
+
+        async def use() -> ResultT:
+            pool = await self._open_pool()
+            async with pool.acquire() as connection:
+                return await work(connection)
+
+        return await self._repeat(use)
+
+    async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         until = time.monotonic() + _OUTAGE_SECONDS
         while True:
             try:
                 with self._as_journal_errors():
-                    pool = await self._open_pool()
-                    async with pool.acquire() as connection:
-                        return await work(connection)
+                    return await work()
             except Disconnected:
                 if self._pool is None or time.monotonic() >= until:
                     raise
@@ -283,18 +293,14 @@ class Database:
         if not exists or await connection.fetchval(query) != SCHEMA_REVISION:
             raise BadInput(_MISSING_TABLES.format(place=self.place))
 
-    async def _lock(self, session: str, owner: object) -> bool:
-        with self._as_journal_errors():
+    async def _lock(self, session: str, owner: object, shared: bool) -> bool:
+        async def lock() -> bool:
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
                     self._locks = _Locks(await self._connect())
-                if not await self._locks.lock(self.lock_name(session), owner):
-                    return False
-        query = "select refold.is_claimed($1)"
-        if await self._use(lambda db: db.fetchval(query, session)):
-            await self._unlock(session, owner)
-            return False
-        return True
+            return await self._locks.lock(self.lock_name(session), owner, shared)
+
+        return await self._repeat(lock)
 
     async def _unlock(self, session: str, owner: object) -> None:
         if self._locks is not None:
@@ -367,31 +373,52 @@ class _Locks:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._owners = dict[str, object]()
+        self._owners = dict[str, _Owners]()
+        self._using = anyio.Lock()  # a connection does one thing at a time
 
     @property
     def is_closed(self) -> bool:
         return self._connection.is_closed()
 
-    async def lock(self, name: str, owner: object) -> bool:
-        if name in self._owners:
-            return self._owners[name] is owner
-        query = "select pg_try_advisory_lock(refold.lock_key($1))"
-        if not await self._connection.fetchval(query, name):
-            return False
-        self._owners[name] = owner
-        return True
+    async def lock(self, name: str, owner: object, shared: bool) -> bool:
+        async with self._using:
+            owners = self._owners.get(name)
+            if owners is None:
+                if not await self._call(f"pg_try_advisory_lock{_suffix(shared)}", name):
+                    return False
+                owners = self._owners[name] = _Owners(shared, set())
+            elif owner not in owners.all and not (shared and owners.shared):
+                return False
+            owners.all.add(owner)
+            return True
 
     async def unlock(self, name: str, owner: object) -> None:
-        if self._owners.get(name) is owner:
-            del self._owners[name]
-            if not self.is_closed:
-                query = "select pg_advisory_unlock(refold.lock_key($1))"
-                await self._connection.fetchval(query, name)
+        async with self._using:
+            owners = self._owners.get(name)
+            if owners is None or owner not in owners.all:
+                return
+            owners.all.remove(owner)
+            if not owners.all:
+                del self._owners[name]
+                if not self.is_closed:
+                    await self._call(f"pg_advisory_unlock{_suffix(owners.shared)}", name)
+
+    async def _call(self, function: str, name: str) -> bool:
+        query = f"select {function}(refold.lock_key($1))"
+        return await self._connection.fetchval(query, name)
 
     async def close(self) -> None:
         self._owners.clear()
         await self._connection.close()
+
+
+class _Owners(Struct, frozen=True):
+    shared: bool
+    all: set[object]
+
+
+def _suffix(shared: bool) -> str:
+    return "_shared" if shared else ""
 
 
 def describe_place(url: str) -> str:

@@ -70,7 +70,7 @@ select line from refold.line {_SESSION_SQL} and (seq = 1
   or position('"kind":"Imported"'::bytea in line) > 0) order by seq desc
 """
 _LOCKED_SQL = """
-select holder, refold.is_locked($1) or refold.is_claimed($1) as locked
+select holder, refold.is_locked($1) as locked
 from refold.journal where tenant = refold.tenant() and session = $1
 """
 _SIZE_SQL = f"""

@@ -32,7 +32,7 @@ _OUTCOME_WRITTEN, _OUTCOME_FENCED = 0, 1
 
 
 class PostgreSQLStore:
-    """Lets one writer write a session. Without a claim, the writer holds a lock."""
+    """Lets one writer write a session, which has its lock: alone, or, with a claim, shared."""
 
     def __init__(self, database: Database, session: str) -> None:
         self._database, self._session = database, session
@@ -46,7 +46,8 @@ class PostgreSQLStore:
 
     async def lease(self, claim: int = 0) -> Lease:
         with self._fence:
-            if not await self._is_free(claim):
+            # Workers share the lock: one that hangs does not keep the session from its successor.
+            if not await self._database.lock(self._session, self, shared=bool(claim)):
                 query = f"select holder from refold.journal {_OF_SESSION_SQL}"
                 holder = await self._value(query, self._session) or ""
                 raise held_error(self._session, parse_holder(holder))
@@ -88,12 +89,6 @@ class PostgreSQLStore:
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self._database.run(lambda db: read_lines(db, self._session, after))
-
-    async def _is_free(self, claim: int) -> bool:
-        """Whether no other process has it, which is locked without a claim."""
-        if not claim:
-            return await self._database.lock(self._session, self)
-        return not await self._value("select refold.is_locked($1)", self._session)
 
     async def _take(self, claim: int) -> Lease:
         holder = msgspec.json.encode(current_writer(0, claim)).decode()

@@ -1,0 +1,87 @@
+"""Orders without a job, for a service where Temporal and not the queue says who runs a session.
+
+Its numbers of claims are times, far above those of jobs. A queue that is used again jumps above them.
+"""
+
+from alembic import op
+
+from refold.cluster.schema import run_script
+
+revision = "0004"
+down_revision = "0003"
+
+_SQL = """
+-- False: the order is there, and settled. The person and the kind of a new one are noted with it.
+create function refold.record_order(name text, client_key text, content bytea, by_person text)
+returns boolean
+language plpgsql security definer set search_path = refold, pg_temp as $$
+declare number_placed bigint;
+begin
+  insert into placed_order(session, key, body, person)
+    values(name, client_key, content, by_person)
+    on conflict do nothing returning number into number_placed;
+  if number_placed is not null and by_person <> '' then
+    insert into audit(actor, action, session, detail) values(by_person,
+      case client_key when '' then 'begin' else 'order' end, name,
+      coalesce(convert_from(content, 'UTF8')::json->>'type', ''));
+  end if;
+  return exists (select from placed_order where tenant = tenant() and session = name
+    and key = client_key and outcome is null);
+end $$;
+
+create or replace function refold.place_order(
+  name text, client_key text, content bytea, by_person text) returns void
+language plpgsql security definer set search_path = refold, pg_temp as $$
+begin
+  if record_order(name, client_key, content, by_person) then
+    perform wake(name);
+  end if;
+end $$;
+
+-- Make the next number of a job higher than that of any claim on the session.
+create function refold.raise_numbers(name text) returns void
+language plpgsql security definer set search_path = refold, pg_temp as $$
+declare
+  numbers constant regclass := 'procrastinate_jobs_id_seq';
+  last bigint := coalesce(
+    (select claim from journal where tenant = tenant() and session = name), 0);
+  next bigint := 0;
+begin
+  if last > 0 then
+    next := nextval(numbers);
+  end if;
+  -- Others draw numbers meanwhile, so only a jump that none of them reaches is safe.
+  if last > next + 1000000 then
+    perform setval(numbers, last);
+  end if;
+  while last > next and last <= next + 1000000 loop
+    next := nextval(numbers);
+  end loop;
+end $$;
+
+create or replace function refold.wake(name text) returns void
+language plpgsql security definer set search_path = refold, pg_temp as $$
+declare own text := queue_lock(name);
+begin
+  perform pg_advisory_xact_lock(lock_key('wake ' || own));
+  if not exists (select from procrastinate_jobs where queueing_lock = own and status = 'todo')
+  then
+    perform raise_numbers(name);
+    perform procrastinate_defer_jobs_v1(array[row(queue(), 'run', 0, own, own,
+      jsonb_build_object('session', name), null)::procrastinate_job_to_defer_v1]);
+  end if;
+  perform pg_notify(channel('wake'), name);
+end $$;
+
+revoke all on function refold.record_order, refold.raise_numbers from public;
+do $$
+begin
+  if exists (select from pg_roles where rolname = 'refold_worker') then
+    grant execute on function refold.record_order to refold_worker, refold_web;
+  end if;
+end $$;
+"""
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), _SQL)
