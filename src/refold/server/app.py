@@ -5,9 +5,11 @@ the WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `l
 """
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.resources import files
 
+import anyio
+from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 from msgspec import Struct
 
@@ -15,6 +17,7 @@ from refold._version import __version__
 from refold.client.host import Host
 from refold.client.types import acting_person
 from refold.client.webhooks import Webhooks
+from refold.errors import RefoldError
 from refold.server.access import COOKIE_SECONDS, PAGE_PERSON, Access
 from refold.server.api import Api, json_response, read_body
 from refold.server.changes import add_changes
@@ -164,4 +167,12 @@ async def serve(
             names = names_of(setup, listener)
             app = application(host, access, names, setup, webhooks, terminals)
             leave = terminals.stop if terminals is not None else None
-            await serve_until_signal(app, listener, setup, ready, leave)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_read_list_ahead, host)
+                await serve_until_signal(app, listener, setup, ready, leave)
+
+
+async def _read_list_ahead(host: Host) -> None:
+    """Index the sessions, and import what lists need, while the user opens the page."""
+    with suppress(RefoldError, OSError):  # a list that is asked for reports it
+        await to_thread.run_sync(host.stored.read_list)

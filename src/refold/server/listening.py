@@ -119,7 +119,8 @@ def _own_address(any_: str) -> str:
 def listen(setup: ListenOptions) -> socket.socket:
     """Return a listening socket. Raises `BadInput` if that is not possible."""
     family = socket.AF_INET6 if ":" in setup.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named, asyncio sends small responses at once (TCP_NODELAY).
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((setup.host, setup.port))

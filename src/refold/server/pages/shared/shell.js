@@ -272,6 +272,7 @@ class Page {
 
   /** Where no model is set up, the way to one. */
   async offerModels() {
+    await this.list.ready; // the list is what one looks for first
     const { problem } = await api.get("/api/settings/model").catch(() => ({}));
     this.noModel?.remove();
     if (!problem || !this.welcome?.isConnected) return;
