@@ -90,6 +90,21 @@ def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
     assert [word in output for word in ("first", "second", "third")] == [True, False, True]
 
 
+def test_fork_at_a_turn_omits_later_turns(capfd: CAPFD) -> None:
+    run_script(capfd, "One.", "first")
+    run_script(capfd, "Two.", "-c", "second")
+    ((old, before),) = sessions().items()
+
+    code, _, err = run_script(capfd, "Three.", "-c", "--fork", "--turn", "1", "third")
+
+    (new,) = set(sessions()) - {old}
+    end = before[: before.index(b"TurnEnded")].count(b"\n") + 1
+    assert (code, f"{new}: forked from {old} at event {end}\n" in err) == (0, True)
+    main(["sessions", "show", new])
+    output = capfd.readouterr().out
+    assert [word in output for word in ("first", "second", "third")] == [True, False, True]
+
+
 def test_continue_flag_resumes_the_fork_which_was_used_last(capfd: CAPFD) -> None:
     run_script(capfd, "One.", "first")
     run_script(capfd, "Two.", "-c", "--fork", "second")
@@ -126,6 +141,12 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
         (["-c", "--at", "3", "x"], "--at needs --fork"),
         (["-c", "--fork", "--at", "0", "x"], "'0' is not an event"),
         (["-c", "--fork", "--at", "999", "x"], "has no event 999: give one from 1 to"),
+        (["-c", "--turn", "3", "x"], "--turn needs --fork"),
+        (["-c", "--fork", "--turn", "9", "x"], "1 turns that ended, and no turn 9"),
+        (
+            ["-c", "--fork", "--at", "3", "--turn", "1", "x"],
+            "not allowed with argument --at",
+        ),
         (["-c", "--fork", "--no-session", "x"], "--no-session keeps no journal"),
     ],
 )

@@ -434,6 +434,21 @@ def requested_model(model: str = "") -> Probe:
     return send_request
 
 
+async def requested_model_of_code(build: Build) -> object:
+    """Which model a server is asked for by a subagent that code started."""
+
+    def serve(request: ReceivedRequest) -> Answer:
+        first = request is server.heard[0]
+        cell = "FINAL(rlm('Look.'))" if first else "FINAL('seen')"
+        return answer("openai-chat", Line(f"```python\n{cell}\n```"))
+
+    async with wire_server(serve) as server:
+        settings = own_provider(providers__mine__base_url=server.url, agent="rlm")
+        settings |= {"models.main": settings.pop("model")}  # one that is named is for all
+        await run_turn(build(settings=settings, tools=(), builtin=True))
+        return json.loads(server.heard[1].body)["model"]
+
+
 async def effort(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
     await run_turn(build(provider=provider))
@@ -990,6 +1005,7 @@ CHANGED: dict[str, Change] = {
     "subagents.max_concurrent": Change(2, 8, 2, max_concurrent_children),
     "subagents.max_per_turn": Change(3, 200, 3, count_children),
     "subagents.teams": Change(True, False, True, may_lead_a_team),
+    "python.rlm_model": Change("mine/c", "m", "c", requested_model_of_code),
     "python.rlm_steps": Change(7, 25, 7, prompt_limit(0)),
     "python.fan_out": Change(7, 50, 7, prompt_limit(1)),
     "python.max_concurrent": Change(7, 8, 7, prompt_limit(2)),
@@ -1161,7 +1177,8 @@ def write_setting(
 
 # What only a sandbox can hold; code that a model writes asks without one.
 IN_SANDBOX = {
-    "python.memory_mib", "python.cache", "python.calls_per_minute", "sandbox.readable",
+    "python.memory_mib", "python.cache", "python.calls_per_minute", "python.rlm_model",
+    "sandbox.readable",
     "code.servers", "code.answer_seconds", "code.after_edit",
 }  # fmt: skip
 

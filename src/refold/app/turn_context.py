@@ -175,7 +175,7 @@ class TurnContext:
         shared, child, agent = self._shared, self._child, self._agent(view)
         coded = agent.acting == "code"
         settings, options = shared.settings, shared.options
-        name = model_of(shared.models, view, agent)
+        name = model_of(shared.models, view, agent, self._model_of_code)
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
         teams = self._tool_dependencies.teams(view)
@@ -243,6 +243,13 @@ class TurnContext:
                 else tuple
             ),
         )
+
+    @property
+    def _model_of_code(self) -> str:
+        """The model that the settings name for a subagent that code started, or ""."""
+        started_by_code = self._child is not None and self._child.position.coded
+        named = started_by_code and not self._shared.options.model  # -m is for every model
+        return self._shared.settings.python.rlm_model if named else ""
 
     def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and the parts that did not fit."""
@@ -442,14 +449,21 @@ def agent_of(view: View, agents: Registry) -> Profile:
         return agents.find(MAIN_AGENT, MAIN_AGENT)
 
 
-def model_of(models: Models, view: View, agent: Profile) -> str:
-    """The model of the next turn: the chosen one, the last one, or that of the settings."""
+def model_of(models: Models, view: View, agent: Profile, default: str = "") -> str:
+    """The model of the next turn: the chosen one, the last one, or that of the settings.
+
+    `default` is that of the settings if it is not the model of the agent's role.
+    """
     if models.has_script:
         return models.default()
     briefed = view.conversation.system_prompt
     same = briefed.agent in ("", agent.name) and not briefed.model.startswith(SCRIPT_PREFIX)
     before = briefed.model if same else ""
-    return view.session.model or before or models.default(agent.role)
+    return view.session.model or before or _default_model(models, agent, default)
+
+
+def _default_model(models: Models, agent: Profile, named: str) -> str:
+    return models.full_name(named) if named else models.default(agent.role)
 
 
 def _max_result_chars(configured: int, window: int) -> int:

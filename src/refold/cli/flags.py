@@ -157,7 +157,7 @@ def add_session_flags(parser: ArgumentParser) -> None:
         help="resume a session by id or name; without one, choose from a list")  # fmt: skip
     add("--fork", "--fork-session", dest="fork", action="store_true",
         help="with -c or -r: continue in a copy of the session")  # fmt: skip
-    add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
+    add_fork_points(parser)
     add("--steal", action="store_true",
         help="with -c or -r: end the process that has the session open, if it hangs")  # fmt: skip
     add("-w", "--worktree", nargs="?", const="", metavar="NAME",
@@ -196,6 +196,13 @@ def add_session_flags(parser: ArgumentParser) -> None:
     parser.set_defaults(user_namespaces=None)  # set by the answer of the user
     parser.set_defaults(holder=None)  # the process that --steal has ended
     parser.set_defaults(held=None)  # the session that another process has open
+
+
+def add_fork_points(parser: ArgumentParser) -> None:
+    """The flags that say up to where --fork copies a session."""
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
+    add("--turn", type=_turn, metavar="N", help="with --fork: copy up to the end of turn N")
 
 
 def _add_agent_flags(parser: ArgumentParser) -> None:
@@ -312,6 +319,10 @@ def _temperature(text: str) -> float:
 
 def _event(text: str) -> int:
     return count(text, "event number: 1 or more (see refold sessions show)")
+
+
+def _turn(text: str) -> int:
+    return count(text, "turn: 1 or more")
 
 
 def _port(text: str) -> int:

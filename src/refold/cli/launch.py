@@ -178,7 +178,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     app = launch.app
     id_ = app.home.find(args.resume).id if args.resume is not None else app.newest_session()
     if args.fork:
-        fork = await app.fork(id_, args.at)
+        fork = await app.fork(id_, args.at or await _end_of_turn(app, id_, args.turn))
         id_ = fork.id
         print_note(f"{id_}: forked from {fork.source} at event {fork.seq}")
     try:
@@ -195,6 +195,15 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
         app, session.engine, args, app.options.model, _mode_from_flags(args)
     )
     return session
+
+
+async def _end_of_turn(app: App, id_: str, turn: int | None) -> int | None:
+    if turn is None:
+        return None
+    from refold.journal.turns import end_of_turn  # few starts have a turn
+
+    entries, _ = await to_thread.run_sync(app.home.entries, id_)
+    return end_of_turn(entries, turn, id_)
 
 
 def task_of(args: Namespace) -> Task:
@@ -251,8 +260,11 @@ def check_resume(args: Namespace) -> None:
             raise BadInput(f"--{flag} {does}: say which, with -c or -r ID")
     if args.fork and args.steal:
         raise BadInput("--fork copies a session that is open, too: leave --steal out")
-    if args.at is not None and not args.fork:
-        raise BadInput("--at needs --fork, which it says where to copy to: add --fork")
+    for flag in ("at", "turn"):
+        if getattr(args, flag) is not None and not args.fork:
+            raise BadInput(
+                f"--{flag} needs --fork, which it says where to copy to: add --fork"
+            )
 
 
 def settings_from_flags(args: Namespace) -> Mapping[str, object]:

@@ -8,13 +8,14 @@ import os
 import re
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import anyio
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
@@ -23,7 +24,9 @@ from refold.cli import parser
 from refold.cli.launch import schema
 from refold.cli.output import print_answer
 from refold.cli.rlm_progress import RlmProgress
+from refold.cli.rlm_resume import ResumedRlm
 from refold.client.launch import Launch
+from refold.client.resume import SessionDirectory
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_folder_settings
 from refold.config.paths import current_directory, paths
@@ -41,7 +44,7 @@ from refold.rlm.material import (
     read_material,
     recursive_text,
 )
-from refold.rlm.router import Route, Size, route
+from refold.rlm.router import Route, Size, Way, route
 from refold.views.stream_json.documents import Result
 from refold.views.stream_json.turn_result import exit_code, result
 
@@ -51,6 +54,11 @@ _REASON_FLAG = "asked for"
 _BARE_SETTINGS: Mapping[str, object] = {
     "agent": "main", "preset": "coding", "instructions": False, "skills": False,
 }  # fmt: skip
+# Flags of the models of code: the help of each, and the setting it replaces.
+_CODE_MODELS = {
+    "leaf-model": ("the model that code asks; else of the role small", "models.small"),
+    "child-model": ("the model of subagents that code starts", "python.rlm_model"),
+}
 # Flags that limit code: how each is parsed, its value, its help, and the setting it replaces.
 _CODE_LIMITS = {
     "max-steps": (parser.count, "N", "limit of the model's steps", "rlm_steps"),
@@ -64,7 +72,7 @@ _CODE_LIMITS = {
 
 def add_arguments(rlm: ArgumentParser) -> None:
     add = rlm.add_argument
-    add("question", help="the question")
+    add("question", nargs="?", default="", help="the question")
     add("--context", action="append", default=[], metavar="FILE|DIR",
         help="a file or directory to read; repeatable")  # fmt: skip
     ways = rlm.add_mutually_exclusive_group()
@@ -76,12 +84,14 @@ def add_arguments(rlm: ArgumentParser) -> None:
         action="store_true",
         help="let the model read it with code, whatever its size",
     )
+    add("-r", "--resume", metavar="ID",
+        help="ask on in this session, or finish its interrupted turn")  # fmt: skip
+    add("--turn", type=parser.count, metavar="N", help="with -r: as it was after turn N")
+    add("--fork", action="store_true", help="with -r: in a copy of the session")
     add("--schema", metavar="FILE|JSON", help="the answer must match this JSON Schema")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
-    add(
-        "--leaf-model", metavar="PROVIDER/MODEL",
-        help="the model that code asks; else that of the role small",
-    )  # fmt: skip
+    for name, (about, _) in _CODE_MODELS.items():
+        add(f"--{name}", metavar="MODEL", help=about)
     for name, (kind, metavar, about, _) in _CODE_LIMITS.items():
         add(f"--{name}", type=kind, metavar=metavar, help=about)
     add(
@@ -104,19 +114,33 @@ def add_arguments(rlm: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    if args.resume is not None:
+        resumed = ResumedRlm(args, paths(os.environ), AGENT_NAME)
+        return anyio.run(_resume, args, resumed, time.monotonic())
+    for flag in ("turn", "fork"):
+        if getattr(args, flag):
+            raise BadInput(f"--{flag} is about an earlier session: add -r ID")
     if not args.question.strip():
         raise BadInput(
             'the question is missing: write refold rlm "QUESTION" --context FILE'
         )
-    return anyio.run(_run, args)
+    return anyio.run(_start, args, time.monotonic())
 
 
-async def _run(args: Namespace) -> int:
-    began = time.monotonic()
+async def _resume(args: Namespace, resumed: ResumedRlm, started_at: float) -> int:
+    options = _launch_options(args, resumed.directory)
+    app = _app_of_way(args, options, resumed.route.way)
+    _check_models(app, args)
+    print_error(f"{resumed.route.way}: {resumed.route.reason}")
+    prompt = HeadlessPrompt(args.question)
+    return await _ask(app, resumed.open, prompt, args, _Routed(resumed.route), started_at)
+
+
+async def _start(args: Namespace, started_at: float) -> int:
     options = _launch_options(args)
     app = _app(args, options)
     try:
-        app.models.check(app.model_of(View()))
+        _check_models(app, args)
         data = await anyio.to_thread.run_sync(
             read_material, args.context, app.directory, app.why_unreadable
         )
@@ -132,27 +156,53 @@ async def _run(args: Namespace) -> int:
     for note in (*data.left_out, f"{way.way}: {way.reason}"):
         print_error(note)
     # A flat call has no Python, but its journal has the material, too.
-    ready = replace(options, begins=_initial_variables(data))
-    words = partial(recursive_text, shown=traits.small)
-    if way.way == "flat":
-        ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
-    app = _app(args, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
+    app = _app_of_way(args, replace(options, begins=_initial_variables(data)), way.way)
+    words = flat_text if way.way == "flat" else partial(recursive_text, shown=traits.small)
     prompt = HeadlessPrompt(words(args.question, data), typed=args.question)
     del data  # it may be large: from now on the session has it
-    return await _ask(app, prompt, args, way, size, began)
+    return await _ask(app, _open_new, prompt, args, _Routed(way, size), started_at)
+
+
+async def _open_new(launch: Launch) -> Session:
+    return Session(launch, await launch.start())
+
+
+def _check_models(app: App, args: Namespace) -> None:
+    """Raise `BadInput` if a model that is named cannot be used."""
+    named = (getattr(args, flag.replace("-", "_")) for flag in _CODE_MODELS)
+    for name in filter(None, (app.model_of(View()), *named)):
+        app.models.check(name)
+
+
+class _Routed(Struct, frozen=True):
+    """The way of a question, and the size of its material; None: it was read before."""
+
+    route: Route
+    size: Size | None = None
+
+    @property
+    def document(self) -> dict[str, object]:
+        way: dict[str, object] = {"way": self.route.way, "reason": self.route.reason}
+        if self.size is not None:
+            way |= {
+                "tokens": self.size.tokens,
+                "files": self.size.files,
+                "window": self.size.window,
+            }
+        return way
 
 
 async def _ask(
     app: App,
+    open_: Callable[[Launch], Awaitable[Session]],
     prompt: HeadlessPrompt,
     args: Namespace,
-    route: Route,
-    size: Size,
+    routed: _Routed,
     started_at: float,
 ) -> int:
     launch = Launch(app)
     try:
-        session = Session(launch, await launch.start())
+        session = await open_(launch)
         late = ""
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
@@ -166,10 +216,7 @@ async def _ask(
         if _is_program(session.view):
             document["text"] = ""
         family = session.view.children
-        document["route"] = {
-            "way": route.way, "reason": route.reason, "tokens": size.tokens,
-            "files": size.files, "window": size.window,
-        }  # fmt: skip
+        document["route"] = routed.document
         document["leaves"], document["children"] = family.leaves, len(family.children)
     finally:
         await launch.aclose()
@@ -209,22 +256,38 @@ def _choose_route(args: Namespace, data: Material, size: Size) -> Route:
     return Route("flat", _REASON_FLAG)
 
 
-def _launch_options(args: Namespace) -> LaunchOptions:
-    directory = current_directory()
-    roots = [Path(path).expanduser().resolve() for path in args.context]
-    inside = directory.resolve()
+def _launch_options(
+    args: Namespace, place: SessionDirectory | None = None
+) -> LaunchOptions:
+    """`place` is the directory of a session to resume; None: it begins here."""
+    place = place or _directory_with(args.context)
     return LaunchOptions(
-        directory=directory,
-        # Code looks again at what it read: at folders elsewhere, too.
-        more_roots=tuple(
-            path for path in roots if path.is_dir() and not path.is_relative_to(inside)
-        ),
-        model=(not args.leaf_model and args.model) or "",
+        directory=place.directory,
+        more_roots=place.roots,
+        notices=place.notices,
+        model="" if args.leaf_model or args.child_model else args.model or "",
         attended=False,
         trust=args.trust,
         script=Path(args.script).absolute() if args.script else None,
         schema=schema(args.schema, "--schema") if args.schema is not None else None,
     )
+
+
+def _directory_with(context: Sequence[str]) -> SessionDirectory:
+    """This directory. Code looks again at what it read: at folders elsewhere, too."""
+    directory = current_directory()
+    roots = [Path(path).expanduser().resolve() for path in context]
+    inside = directory.resolve()
+    return SessionDirectory(
+        directory,
+        tuple(path for path in roots if path.is_dir() and not path.is_relative_to(inside)),
+    )
+
+
+def _app_of_way(args: Namespace, options: LaunchOptions, way: Way) -> App:
+    if way == "recursive":
+        return _app(args, options, {"agent": AGENT_NAME})
+    return _app(args, replace(options, tools=(), own_system=flat_prompt()), _BARE_SETTINGS)
 
 
 def _app(
@@ -237,7 +300,7 @@ def _app(
     loaded: FolderSettings = load_folder_settings(
         options.directory, places, os.environ, chosen, trust=args.trust
     )
-    notices = (loaded.reason_ignored,) if loaded.reason_ignored else ()
+    notices = tuple(filter(None, (*options.notices, loaded.reason_ignored)))
     return App(
         loaded.settings,
         places,
@@ -253,11 +316,14 @@ def _code_settings(args: Namespace) -> Mapping[str, object]:
         value = getattr(args, name.replace("-", "_"))
         if value is not None:
             chosen[f"python.{setting}"] = value
-    if args.leaf_model:
-        # `LaunchOptions.model` would be the model of every role.
-        chosen |= {"models.small": args.leaf_model}
-        chosen |= {"models.main": args.model} if args.model else {}
-    return chosen
+    models = {
+        setting: name
+        for flag, (_, setting) in _CODE_MODELS.items()
+        if (name := getattr(args, flag.replace("-", "_")))
+    }
+    if models and args.model:  # as `LaunchOptions.model` it would be that of every role
+        models = {"models.main": args.model, "models.small": args.model, **models}
+    return {**chosen, **models}
 
 
 # The outcomes with an answer; with others the last text is not one.

@@ -36,7 +36,8 @@ AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads 
 _AGENTS_PATTERN = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
 # Settings with any value.
 _FREE_SETTINGS = frozenset({
-    "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
+    "models.main", "models.small", "models.big", "models.judge", "python.rlm_model", "effort",
+    "fallback_models",
     "permissions.allow", "permissions.ask", "permissions.deny",
     "limits.steps", "limits.wrap_up_steps", "limits.continuations", "limits.corrections",
     "limits.repeated_calls", "limits.repeated_searches", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",

@@ -11,9 +11,10 @@ import anyio
 from refold.agents.children import Children, ChildRequest, CodeInputs
 from refold.errors import BadInput, JournalError
 from refold.journal.events import codec
-from refold.journal.events.kinds import Imported, TurnEnded
+from refold.journal.events.kinds import Imported
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
+from refold.journal.turns import end_of_turn
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.worker_port import OtherVariables
 from refold.tools.task import Report, TaskRequest
@@ -78,10 +79,9 @@ def _view_after_turn(lines: Sequence[bytes], turn: str, name: str) -> View:
     """The state after all turns, or after `turn`."""
     entries = whole = [entry for entry, _ in codec.decode(lines)]
     if turn:
-        ends = [n for n, e in enumerate(entries) if isinstance(e.event, TurnEnded)]
-        if not turn.isdecimal() or not 0 < int(turn) <= len(ends):
-            raise BadInput(f"{name} has {len(ends)} turns that ended, and no turn {turn}")
-        entries = entries[: ends[int(turn) - 1] + 1]
+        if not turn.isdecimal():
+            raise BadInput(f"{name}: {turn!r} is not the number of a turn, from 1")
+        entries = entries[: end_of_turn(entries, int(turn), name)]
     if any(isinstance(e.event, Imported) for e in whole[len(entries) :]):
         raise BadInput(f"{name} was imported after its turn {turn}, without its variables")
     view = fold(entries)
