@@ -41,7 +41,7 @@ async def test_claim_numbers_continue_after_the_recorded_number_of_the_session()
         await runner.wake(session)
         async with aclosing(runner.claims()) as claims:
             claim = await anext(claims)
-            await claim.wait_woken()
+            await claim.wait_for_wake()
             numbers.append((claim.session, claim.number))
             await claim.end()
 

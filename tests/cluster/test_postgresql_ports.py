@@ -113,10 +113,10 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
 ) -> None:
     await worker.wake(ONE)
     claim = await _next(worker)
-    await claim.wait_woken()
+    await claim.wait_for_wake()
     async with anyio.create_task_group() as group:
         group.start_soon(worker.drain)
-        assert await claim.wait_cancelled() == ""
+        assert await claim.wait_for_cancel() == ""
         await worker.wake(ONE)
         await claim.end()
 
@@ -192,7 +192,7 @@ async def _claim(
             if runner is wanted:
                 result = claim
             else:
-                await claim.wait_woken()
+                await claim.wait_for_wake()
                 await claim.end()
             group.cancel_scope.cancel()
 

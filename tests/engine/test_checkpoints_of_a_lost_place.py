@@ -48,7 +48,7 @@ class LostSnapshots:
         raise ToolFailed("git failed: bad object")
 
     def patch(
-        self, before: Trees, after: Trees, only: Collection[str] = ()
+        self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class LostSnapshots:
         self,
         current: Trees,
         to: Trees,
-        only: Collection[str] = (),
+        paths: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
         raise NotImplementedError

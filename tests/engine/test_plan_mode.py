@@ -233,14 +233,14 @@ class SlowToTake:
         return ()
 
     def patch(
-        self, before: Trees, after: Trees, only: Collection[str] = ()
+        self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
         raise NotImplementedError
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return ()
 
-    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
+    async def restore(self, current: Trees, to: Trees, paths: Collection[str] = ()) -> int:
         return 0
 
 

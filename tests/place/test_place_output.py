@@ -5,12 +5,14 @@ from refold.place.elsewhere.place_commands import PlaceCommand
 from refold.place.port import CommandExtras
 
 
-def hear(running: PlaceCommand, kind: str, raw: bytes = b"", **fields: object) -> None:
-    running.hear(PlaceAnswer({"kind": kind, **fields}, raw))
+def send_frame(
+    running: PlaceCommand, kind: str, raw: bytes = b"", **fields: object
+) -> None:
+    running.receive(PlaceAnswer({"kind": kind, **fields}, raw))
 
 
 def deliver_to_the_end(running: PlaceCommand) -> None:
-    hear(running, "end")
+    send_frame(running, "end")
     while not running.over:
         running.deliver()
     running.close()
@@ -20,7 +22,7 @@ def test_output_that_a_listener_has_no_time_for_is_counted_and_not_kept() -> Non
     texts = list[str]()
     running = PlaceCommand(texts.append, CommandExtras())
     for number in range(200):
-        hear(running, "output", b"%07d\n" % number * 10_000)
+        send_frame(running, "output", b"%07d\n" % number * 10_000)
 
     deliver_to_the_end(running)
 
@@ -34,10 +36,10 @@ def test_output_that_fits_is_delivered_whole_and_in_order() -> None:
     texts = list[str]()
     running = PlaceCommand(texts.append, CommandExtras())
 
-    hear(running, "output", b"one ")
+    send_frame(running, "output", b"one ")
     running.deliver()
-    hear(running, "output", b"two ")
-    hear(running, "output", b"three")
+    send_frame(running, "output", b"two ")
+    send_frame(running, "output", b"three")
     deliver_to_the_end(running)
 
     assert "".join(texts) == "one two three"
@@ -48,7 +50,7 @@ def test_only_the_newest_used_time_is_delivered() -> None:
     running = PlaceCommand(None, CommandExtras(used=used.append))
 
     for seconds in (0.5, 1.5, 2.5):
-        hear(running, "used", seconds=seconds)
+        send_frame(running, "used", seconds=seconds)
     running.deliver()
     deliver_to_the_end(running)
 

@@ -466,7 +466,7 @@ def checkpoints(
     from refold.place.checkpoints import Checkpoints
 
     ours = (paths.config, paths.data, paths.state)
-    return Checkpoints(roots, paths.checkpoints, environ, session, ours=ours)
+    return Checkpoints(roots, paths.checkpoints, environ, session, own_paths=ours)
 
 
 def has_read_rule(rules: Sequence[Rule]) -> bool:

@@ -71,11 +71,11 @@ class SessionClaim(Protocol):
     @property
     def number(self) -> int: ...
 
-    async def wait_woken(self) -> None:
+    async def wait_for_wake(self) -> None:
         """Return once the session was woken since the last call returned."""
         ...
 
-    async def wait_cancelled(self) -> str:
+    async def wait_for_cancel(self) -> str:
         """Return the reason once the claim must end; "" if what runs now may finish."""
         ...
 
@@ -170,11 +170,11 @@ class LocalClaim:
         self._woken.set()
         self.ended = anyio.Event()
 
-    async def wait_woken(self) -> None:
+    async def wait_for_wake(self) -> None:
         await self._woken.wait()
         self._woken = anyio.Event()
 
-    async def wait_cancelled(self) -> str:
+    async def wait_for_cancel(self) -> str:
         await self._cancelled.wait()
         return self._reason
 

@@ -224,7 +224,7 @@ class _Run:
 
     async def _take_orders(self, group: TaskGroup) -> None:
         while True:
-            await _until_reached(self._claim.wait_woken)
+            await _until_reached(self._claim.wait_for_wake)
             if self._is_over:
                 self.woken_late = True
                 return
@@ -259,7 +259,7 @@ class _Run:
             self._there.close()
 
     async def _await_end(self) -> None:
-        reason = await self._claim.wait_cancelled()
+        reason = await self._claim.wait_for_cancel()
         if reason:
             self._there.session.forget_orders()
             with suppress(RefoldError):

@@ -158,7 +158,7 @@ class StoredSessions:
 
         Raises `BadInput` if there is no such document.
         """
-        history = self._home.history(id_, until=before.seq if before else None)
+        history = self._home.history(id_, up_to=before.seq if before else None)
         return older_documents(history, before, size, id_)
 
     def usage(self, id_: str) -> SpendingDocument:

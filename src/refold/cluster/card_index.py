@@ -90,7 +90,7 @@ class PostgreSQLCards:
             lambda db: db.fetch(_FIND_SQL, _tsquery(terms), _MAX_HITS)
         )
         found = list({row["session"] for row in rows})
-        cards = {card.id: card for card in self._read_cards(children=True, only=found)}
+        cards = {card.id: card for card in self._read_cards(children=True, ids=found)}
         hits = (
             Hit(cards[row["session"]], row["seq"], "", "")
             for row in rows
@@ -121,9 +121,9 @@ class PostgreSQLCards:
         return RebuildResult(sessions, messages, time.monotonic() - began, size)
 
     def _read_cards(
-        self, *, children: bool, only: Sequence[str] | None = None
+        self, *, children: bool, ids: Sequence[str] | None = None
     ) -> list[Card]:
-        rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children, only))
+        rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children, ids))
         return [replace(_decode_card(row["card"]), changed=row["changed"]) for row in rows]
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
@@ -177,9 +177,9 @@ async def _index(db: Connection, session: str) -> bool:
     return upto < state["lines"]
 
 
-def _read_lines(known: _Part, lines: Sequence[bytes]) -> _Part:
-    part = _Part(known.card, known.hash, [])
-    head = Head(known.card.events, known.hash or Head().h)
+def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:
+    part = _Part(indexed.card, indexed.hash, [])
+    head = Head(indexed.card.events, indexed.hash or Head().h)
     try:
         for line, after in codec.follow(lines, head):
             event = session_cards.load_event(line, _INDEXED_KINDS)

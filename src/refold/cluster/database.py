@@ -250,8 +250,8 @@ class Database:
         connection.add_termination_listener(note_loss)
         for kind in kinds:
 
-            def receive(*notified: str, kind: str = kind) -> None:
-                pass_on(Notification(kind, notified[-1]))
+            def receive(*arguments: str, kind: str = kind) -> None:
+                pass_on(Notification(kind, arguments[-1]))
 
             channel = await connection.fetchval("select refold.channel($1)", kind)
             await connection.add_listener(channel, receive)
@@ -352,9 +352,9 @@ class _LoopThread:
         self._thread.start()
         started.wait()
 
-    async def _serve(self, started: threading.Event) -> None:
+    async def _serve(self, ready: threading.Event) -> None:
         async with BlockingPortal() as self._portal:
-            started.set()
+            ready.set()
             await self._portal.sleep_until_stopped()
 
     def submit(self, work: Callable[[], Awaitable[ResultT]]) -> "Future[ResultT]":

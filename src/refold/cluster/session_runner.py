@@ -46,7 +46,7 @@ class QueueClaim:
         self._woken, self._cancelled = anyio.Event(), anyio.Event()
         self._woken.set()
 
-    async def wait_woken(self) -> None:
+    async def wait_for_wake(self) -> None:
         await self._woken.wait()
         self._woken = anyio.Event()
         # What comes after this leads to another notification, or to another claim.
@@ -57,7 +57,7 @@ class QueueClaim:
             self._woken.set()
             raise
 
-    async def wait_cancelled(self) -> str:
+    async def wait_for_cancel(self) -> str:
         await self._cancelled.wait()
         return self._reason
 

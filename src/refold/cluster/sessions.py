@@ -147,11 +147,11 @@ class PostgreSQLSessions:
         return PostgreSQLCards(self._database, tell)
 
     def entries(
-        self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
+        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
-        return entries_of(self._lines(session), known, begins=begins)
+        return entries_of(self._lines(session), known_head, begins=begins)
 
-    def history(self, session: str, *, until: int | None = None) -> EventHistory:
+    def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         lines = self._lines(session).read(0)
         return EventHistory(LineEntries(lines[: codec.valid_head(lines).seq]))
 
@@ -321,25 +321,25 @@ class PostgreSQLSessions:
 
 
 class _NewSessions(JournalDirectory):
-    """Sessions that are created as files, with ids that are free in `stored`."""
+    """Sessions that are created as files, with ids that are free in `sessions`."""
 
-    def __init__(self, root: Path, stored: PostgreSQLSessions) -> None:
+    def __init__(self, root: Path, sessions: PostgreSQLSessions) -> None:
         super().__init__(root)
-        self._stored = stored
+        self._sessions = sessions
 
     def new_id(self, started_at: float) -> str:
-        return self._stored.new_id(started_at)
+        return self._sessions.new_id(started_at)
 
     def exists(self, session: str) -> bool:
-        return super().exists(session) or self._stored.exists(session)
+        return super().exists(session) or self._sessions.exists(session)
 
 
 class PackedCopy:
     """Implements `PackedSession` with a copy of the tar."""
 
-    def __init__(self, packed: "SessionPacker", copy: IO[bytes]) -> None:
-        self.damages = packed.damages
-        self.events, self.sessions = packed.events, packed.sessions
+    def __init__(self, packer: "SessionPacker", copy: IO[bytes]) -> None:
+        self.damages = packer.damages
+        self.events, self.sessions = packer.events, packer.sessions
         self._copy = copy
         weakref.finalize(self, copy.close)
 

@@ -28,7 +28,7 @@ _LATE_NOTE = (
 _MAX_TIMEOUTS = 3
 
 Key = tuple[str, str, str, str]
-_Asked = tuple[ServerSpec, list[Real]]
+_Query = tuple[ServerSpec, list[Real]]
 
 
 class EditChecks:
@@ -52,26 +52,26 @@ class EditChecks:
                 if problems is not None:
                     known[name] = Counter(map(_key, problems))
         self._missed = 0 if known else self._missed + 1
-        asked = [spec for name, (spec, _) in by_server.items() if name in known]
-        if not asked:
+        specs = [spec for name, (spec, _) in by_server.items() if name in known]
+        if not specs:
             return None
         return partial(
-            self._new_problem_text, [(s, by_server[s.program][1]) for s in asked], known
+            self._new_problem_text, [(s, by_server[s.program][1]) for s in specs], known
         )
 
     async def _new_problem_text(
-        self, asked: Sequence[_Asked], known: Mapping[str, Counter[Key]]
+        self, queries: Sequence[_Query], earlier: Mapping[str, Counter[Key]]
     ) -> str:
         texts, problems = list[str](), dict[str, Sequence[Problem]]()
         with anyio.move_on_after(_AFTER_SECONDS):
-            for spec, mine in asked:
+            for spec, mine in queries:
                 answer = await self._problems(spec, mine, _AFTER_SECONDS)
                 if answer is not None:
                     problems[spec.program] = answer
-        for name in (spec.program for spec, _ in asked):
+        for name in (spec.program for spec, _ in queries):
             if name not in problems:
                 texts.append(_LATE_NOTE.format(by=name, seconds=_AFTER_SECONDS))
-            elif new := _new_problems(problems[name], known[name]):
+            elif new := _new_problems(problems[name], earlier[name]):
                 texts += self._to_lines(name, new)
         return "\n".join(texts)
 
@@ -82,8 +82,8 @@ class EditChecks:
         ending = [f"… and {left} more: ask diagnostics."] if left else []
         return [f"{name} reports {many} caused by this edit:", *lines, *ending]
 
-    def _group_by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
-        servers = dict[str, _Asked]()
+    def _group_by_server(self, changing: Sequence[str]) -> Mapping[str, _Query]:
+        servers = dict[str, _Query]()
         for path in changing[:_MAX_FILES]:
             spec = self._code.server_of(path, running=not self._starts)
             if spec is not None:
@@ -103,8 +103,8 @@ class EditChecks:
             return None
 
 
-def _new_problems(problems: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
-    left, new = Counter(known), list[Problem]()
+def _new_problems(problems: Sequence[Problem], earlier: Counter[Key]) -> list[Problem]:
+    left, new = Counter(earlier), list[Problem]()
     for problem in sorted(
         problems, key=lambda one: (one.severity != "error", one.path, one.line)
     ):

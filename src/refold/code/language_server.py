@@ -67,10 +67,10 @@ class _Documents:
             },
         )
 
-    def close(self, gone: Sequence[str]) -> None:
+    def close(self, paths: Sequence[str]) -> None:
         """Close these documents, and the oldest above the limit."""
-        to_close = [path for path in self.open if path not in gone]
-        for path in (*gone, *to_close[: max(0, len(to_close) - _MAX_DOCUMENTS)]):
+        to_close = [path for path in self.open if path not in paths]
+        for path in (*paths, *to_close[: max(0, len(to_close) - _MAX_DOCUMENTS)]):
             del self.open[path]
             self._problems.pop(path, None)
             item = {"textDocument": {"uri": wire.uri_of(path)}}
@@ -154,16 +154,16 @@ class LanguageServer:
         except ToolFailed as error:
             raise ToolFailed(f"{self.name}: {error}") from error
 
-    async def sync(self, texts: Mapping[str, str], changed: Mapping[str, int]) -> None:
+    async def sync(self, texts: Mapping[str, str], changes: Mapping[str, int]) -> None:
         """Send it the current state of files. `texts` are those that must be open.
 
-        `changed` are changed files of the workspace, with the protocol's numbers for created,
+        `changes` are changed files of the workspace, with the protocol's numbers for created,
         changed and deleted.
         """
         await self._wait_until_ready()
-        self._documents.change += bool(changed)
-        if changed:
-            events = [{"uri": wire.uri_of(p), "type": n} for p, n in changed.items()]
+        self._documents.change += bool(changes)
+        if changes:
+            events = [{"uri": wire.uri_of(p), "type": n} for p, n in changes.items()]
             self._notify("workspace/didChangeWatchedFiles", {"changes": events})
         for path, text in texts.items():
             self._documents.show(path, text)

@@ -200,14 +200,14 @@ _CREATED, _CHANGED, _DELETED = 1, 2, 3  # as the protocol numbers them
 
 
 def _find_changes(
-    known: Mapping[str, object] | None, files: Mapping[str, object]
+    earlier: Mapping[str, object] | None, files: Mapping[str, object]
 ) -> dict[str, int]:
     """How `files` differ from what a server knows; empty for a new one, which reads them."""
-    if known is None or known is files:
+    if earlier is None or earlier is files:
         return {}
     versions = {
-        path: _CHANGED if path in known else _CREATED
+        path: _CHANGED if path in earlier else _CREATED
         for path, state in files.items()
-        if known.get(path) != state
+        if earlier.get(path) != state
     }
-    return versions | {path: _DELETED for path in known if path not in files}
+    return versions | {path: _DELETED for path in earlier if path not in files}

@@ -112,9 +112,9 @@ class SourceCode:
         row, offset = _find_symbol(text, line, symbol, self._files.display_name(file))
 
         async def find_in_server(
-            server: LanguageServer, changed: Mapping[str, int]
+            server: LanguageServer, changes: Mapping[str, int]
         ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
-            await self._sync(server, changed, [file])
+            await self._sync(server, changes, [file])
             await server.wait_until_indexed()
             column = server.column(text.splitlines()[row], offset)
             asked = {
@@ -176,9 +176,9 @@ class SourceCode:
         """Errors and warnings of files that this server knows. Raises `ToolFailed`."""
 
         async def check_in_server(
-            server: LanguageServer, changed: Mapping[str, int]
+            server: LanguageServer, changes: Mapping[str, int]
         ) -> Mapping[str, Sequence[wire.Diagnostic]]:
-            await self._sync(server, changed, files)
+            await self._sync(server, changes, files)
             if not seconds:
                 await server.wait_until_indexed()
             return await server.problems(files, seconds)
@@ -201,9 +201,9 @@ class SourceCode:
 
     async def _outline(self, spec: ServerSpec, file: Real) -> Sequence[Symbol]:
         async def outline_in_server(
-            server: LanguageServer, changed: Mapping[str, int]
+            server: LanguageServer, changes: Mapping[str, int]
         ) -> Sequence[wire.DocumentSymbol]:
-            await self._sync(server, changed, [file])
+            await self._sync(server, changes, [file])
             asked = {"textDocument": {"uri": wire.uri_of(file)}}
             return await server.request(
                 "textDocument/documentSymbol", asked, wire.DocumentSymbol
@@ -219,10 +219,10 @@ class SourceCode:
         first = Real(files[0])
 
         async def search_in_server(
-            server: LanguageServer, changed: Mapping[str, int]
+            server: LanguageServer, changes: Mapping[str, int]
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
             # Some servers read a workspace only once a file of it is open.
-            await self._sync(server, changed, [] if server.open else [first])
+            await self._sync(server, changes, [] if server.open else [first])
             await server.wait_until_indexed()
             asked = {"query": query}
             while True:
@@ -256,12 +256,12 @@ class SourceCode:
         return await self._workspace.servers.ask(spec, files, work)
 
     async def _sync(
-        self, server: LanguageServer, changed: Mapping[str, int], asked: Sequence[Real]
+        self, server: LanguageServer, changes: Mapping[str, int], files: Sequence[Real]
     ) -> None:
         """Send the server the current texts of its open files and of those in the request."""
-        paths = (*(Real(p) for p in server.open if p not in asked), *asked)
+        paths = (*(Real(p) for p in server.open if p not in files), *files)
         texts = await to_thread.run_sync(self._code.texts, paths)
-        await server.sync(texts, changed)
+        await server.sync(texts, changes)
 
     def _server(self, language: Language) -> tuple[ServerSpec | None, str]:
         """The server for a language, or why there is none, in a clause."""

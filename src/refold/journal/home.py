@@ -142,18 +142,18 @@ class JournalDirectory:
         return os.path.isfile(self.location(session))
 
     def entries(
-        self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
+        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
         from refold.journal.store.tree_reader import entries_in
 
-        return entries_in(self.path(session), known, begins=begins)
+        return entries_in(self.path(session), known_head, begins=begins)
 
-    def history(self, session: str, *, until: int | None = None) -> EventHistory:
+    def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         from refold.journal.store.tree_reader import history_in
 
         path = self.path(session)
         with as_journal_errors("read", path):
-            return history_in(path, self.root / log_file.VIEWS_KEY_FILE, until)
+            return history_in(path, self.root / log_file.VIEWS_KEY_FILE, up_to)
 
     def mentions(self, session: str, text: bytes) -> bool:
         try:

@@ -138,17 +138,17 @@ class SessionIndex(Protocol):
 
     # Read.
     def entries(
-        self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
+        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
         """The valid entries from the start of a session, and the damage after them, or "".
 
-        `known` is an event that the parent recorded, as (seq, hash). With `begins` there
+        `known_head` is an event that the parent recorded, as (seq, hash). With `begins` there
         may be no journal yet.
         """
         ...
 
-    def history(self, session: str, *, until: int | None = None) -> EventHistory:
-        """The valid events, decoded when they are read. It has views near `until`, or its end."""
+    def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
+        """The valid events, decoded when they are read. It has views near `up_to`, or its end."""
         ...
 
     def mentions(self, session: str, text: bytes) -> bool:

@@ -87,17 +87,17 @@ def _action_word(step: _Step) -> str:
 def _prepare(
     step: _Step, folders: DirectoryDescriptors, new_directories: list[Real]
 ) -> None:
-    put = step.put
-    if put.content is not None:
-        check_length(put.real)
-        folders.make_folder(Real(os.path.dirname(put.real)), new_directories)
-    with folders.open_parent(put.real) as (folder, last):
+    file_write = step.put
+    if file_write.content is not None:
+        check_length(file_write.real)
+        folders.make_folder(Real(os.path.dirname(file_write.real)), new_directories)
+    with folders.open_parent(file_write.real) as (folder, last):
         before = _stat_replaceable(step, folder, last)
         step.new = before is None
-        if put.content is not None:
-            mode = before or (_stat(put.like, folders) if put.like else None)
+        if file_write.content is not None:
+            mode = before or (_stat(file_write.like, folders) if file_write.like else None)
             step.draft = f".refold-{os.urandom(8).hex()}"
-            step.own = _write_draft(folder, step.draft, put, mode, owner=before)
+            step.own = _write_draft(folder, step.draft, file_write, mode, owner=before)
 
 
 def _stat_replaceable(step: _Step, folder: int, last: str) -> os.stat_result | None:
@@ -133,33 +133,33 @@ def _stat(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
 def _write_draft(
     folder: int,
     draft: str,
-    put: FileWrite,
+    file_write: FileWrite,
     like: os.stat_result | None,
     *,
     owner: os.stat_result | None,
 ) -> tuple[int, int]:
     number = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=folder)
     with open(number, "wb", buffering=0) as file:
-        view = memoryview(put.content or b"")
+        view = memoryview(file_write.content or b"")
         while view:
             view = view[file.write(view) :]
         if owner and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can keep another owner
                 os.fchown(number, owner.st_uid, owner.st_gid)
         about = os.fstat(number)
-        mode = _new_mode(put, like or about)
+        mode = _new_mode(file_write, like or about)
         if mode != stat.S_IMODE(about.st_mode):
             os.fchmod(number, mode)
         os.fsync(number)
     return about.st_dev, about.st_ino
 
 
-def _new_mode(put: FileWrite, like: os.stat_result) -> int:
+def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
     # Only rwx: a file written here gets no setuid or setgid bit.
     mode = stat.S_IMODE(like.st_mode) & 0o777
-    if put.executable is None:
+    if file_write.executable is None:
         return mode
-    return mode | (mode & 0o444) >> 2 if put.executable else mode & ~0o111
+    return mode | (mode & 0o444) >> 2 if file_write.executable else mode & ~0o111
 
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
@@ -268,9 +268,9 @@ def _identity(folder: int, last: str) -> tuple[int, int] | None:
 
 
 def _remove_leftovers(
-    left: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors
+    leftovers: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors
 ) -> None:
-    for step, name in left:
+    for step, name in leftovers:
         if name:
             with suppress(OSError), folders.open_parent(step.put.real) as (folder, _):
                 os.unlink(name, dir_fd=folder)

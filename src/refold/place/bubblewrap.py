@@ -167,14 +167,14 @@ def _is_same_file(path: str, inside: str) -> bool:
 
 
 def _is_mounted_as_planned(
-    path: str, mounted: Mapping[str, Mount], *, writable: bool
+    path: str, mounts_by_path: Mapping[str, Mount], *, writable: bool
 ) -> bool:
     """Whether what is mounted at `path` is what the disk has there."""
-    mount = mounted.get(path)
+    mount = mounts_by_path.get(path)
     if mount is None:
         return not os.path.lexists(path)
-    around: str = next(p for p in _directories_above(path) if p in mounted)
-    base = mounted[around]
+    around: str = next(p for p in _directories_above(path) if p in mounts_by_path)
+    base = mounts_by_path[around]
     inside = os.path.normpath(os.path.join(base.inside, os.path.relpath(path, around)))
     same = (mount.device, mount.inside) == (base.device, inside)
     return same and mount.writable == writable
@@ -302,26 +302,26 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
     return {*disk, *rules.roots, *rules.seen, *rules.open}
 
 
-def _is_below_covered(path: str, covered: Set[str]) -> bool:
+def _is_below_covered(path: str, covered_paths: Set[str]) -> bool:
     """Whether `path` is in a directory that is covered as a whole: no mount is possible there."""
-    return not _is_visible(os.path.dirname(path), covered, {"/"})
+    return not _is_visible(os.path.dirname(path), covered_paths, {"/"})
 
 
-def _denied_and_renamable(rules: SandboxRules, covered: Set[str]) -> list[str]:
+def _denied_and_renamable(rules: SandboxRules, covered_paths: Set[str]) -> list[str]:
     """Denied paths that a command could reach by renaming a directory above them."""
     shown = _visible_paths(rules)
     return [
         path
         for path in rules.denied
         if any(below(path, root) for root in rules.open)
-        and _is_visible(os.path.dirname(path), covered, shown)
+        and _is_visible(os.path.dirname(path), covered_paths, shown)
     ]
 
 
-def _directories_to_pin(shut: Sequence[str], rules: SandboxRules) -> list[str]:
+def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> list[str]:
     """Directories above shut paths: a mount point cannot be renamed."""
     pins = dict[str, None]()
-    for path in shut:
+    for path in protected_paths:
         above = os.path.dirname(path)
         while above not in rules.open and above != "/":
             pins[above] = None
@@ -329,9 +329,9 @@ def _directories_to_pin(shut: Sequence[str], rules: SandboxRules) -> list[str]:
     return list(pins)
 
 
-def _is_visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
-    while path not in shown:
-        if path in covered:
+def _is_visible(path: str, covered_paths: Set[str], visible_paths: Set[str]) -> bool:
+    while path not in visible_paths:
+        if path in covered_paths:
             return False
         path = os.path.dirname(path)
     return True
@@ -371,10 +371,10 @@ def is_setuid(bwrap: str) -> bool:
         return False
 
 
-def start_failure(status: bytes, printed: bytes) -> str:
+def start_failure(status: bytes, output: bytes) -> str:
     """Why bubblewrap itself could not start; "" if it did: then it reports the end."""
     if b"exit-code" in status:
         return ""
-    lines = printed.decode(errors="replace").splitlines()
+    lines = output.decode(errors="replace").splitlines()
     errors = [line for line in lines if line.startswith("bwrap: ")]
     return errors[-1].removeprefix("bwrap: ") if errors else ""

@@ -76,7 +76,7 @@ _KIND_OF_STATUS: Mapping[str, _Kind] = {
 
 class Checkpoints:
     """`roots` are directories, `store` has the snapshots of all workspaces. Nothing in
-    `ours`, or beside `store`, is ever part of a snapshot.
+    `own_paths`, or beside `store`, is ever part of a snapshot.
 
     `notice` is a sentence for the user if checkpoints are missing or incomplete.
     """
@@ -88,7 +88,7 @@ class Checkpoints:
         environ: Mapping[str, str],
         session: str,
         *,
-        ours: Sequence[Path] = (),
+        own_paths: Sequence[Path] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         real = dict.fromkeys(os.path.realpath(root) for root in roots)
@@ -101,7 +101,7 @@ class Checkpoints:
         ignored = IgnoreRules(
             environ,
             git,
-            (*_own_directories(store, self._roots), *map(os.path.realpath, ours)),
+            (*_own_directories(store, self._roots), *map(os.path.realpath, own_paths)),
         )
         self._ignored, self._session = ignored, session
         self._clock = clock
@@ -148,14 +148,14 @@ class Checkpoints:
         assert self._look is not None  # `begin` has set it
         return self._look
 
-    def taken(self, look: "SnapshotTask") -> SnapshotTaken:
+    def taken(self, task: "SnapshotTask") -> SnapshotTaken:
         """What a scan that is done has stored. Raises its `ToolFailed`."""
-        if look.error is not None:
+        if task.error is not None:
             self._look = None  # the next scan may succeed
-            raise look.error
-        if look.count == self._count:
+            raise task.error
+        if task.count == self._count:
             self._behind = False
-        return look.taken
+        return task.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
         look = self.start_securing(arguments)
@@ -186,13 +186,13 @@ class Checkpoints:
         return _changes_of_roots(changed, after)
 
     def patch(
-        self, before: Trees, after: Trees, only: Collection[str] = ()
+        self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
         texts, by_root = dict[str, str](), dict[str, Sequence[FileChange]]()
         for root, tree in before:
             tree_after = dict(after).get(root, EMPTY_TREE)
-            names = [os.path.relpath(path, root) for path in only if below(path, root)]
-            if only and not names:
+            names = [os.path.relpath(path, root) for path in paths if below(path, root)]
+            if paths and not names:
                 continue
             # git names the files in one order, with lines or with text.
             by_root[root] = changed = self._changes(root, tree, tree_after, names)
@@ -205,7 +205,7 @@ class Checkpoints:
                     _HUNK_HEADER, _hunk_header_with_counts, f"@@ {text}".rstrip("\n")
                 )
                 texts[change.path] = hunks if marker else ""
-        every = chain(*by_root.values()) if only else _changes_of_roots(by_root, after)
+        every = chain(*by_root.values()) if paths else _changes_of_roots(by_root, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
 
     def commits(self, head: str) -> tuple[Commit, ...]:
@@ -220,11 +220,11 @@ class Checkpoints:
         self,
         current: Trees,
         to: Trees,
-        only: Collection[str] = (),
+        paths: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
         progress = ScanProgress()
-        work = partial(self.restore_now, current, to, only, progress)
+        work = partial(self.restore_now, current, to, paths, progress)
         return await progress.run_in_thread(work, report)
 
     def _is_recent(self, seconds: float) -> bool:
@@ -240,20 +240,20 @@ class Checkpoints:
         threading.Thread(target=self._run, args=(look, run), daemon=True).start()
         return look
 
-    def _run(self, look: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
+    def _run(self, task: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
         try:
             with self._scanning:
-                run(look)
+                run(task)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
-            look.error = error
+            task.error = error
         except ToolFailed as error:
-            look.error = error
+            task.error = error
         # A bug or a system error: the waiting caller must get it.
         except Exception as error:
-            look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
+            task.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
-            look.done.set()
+            task.done.set()
 
     @cached_property
     def _scan(self) -> "Scan":
@@ -268,16 +268,16 @@ class Checkpoints:
 
         return CommitHistory(self.repository, self._roots[0])
 
-    def _scan_files(self, look: "SnapshotTask") -> None:
-        look.began = self._clock()
-        trees, left_out = self._scan.scan(self._roots, look.progress)
-        look.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
+    def _scan_files(self, task: "SnapshotTask") -> None:
+        task.began = self._clock()
+        trees, left_out = self._scan.scan(self._roots, task.progress)
+        task.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
 
-    def _store_lent(self, look: "SnapshotTask") -> None:
-        self._scan.store_lent(self._roots, look.progress)
+    def _store_lent(self, task: "SnapshotTask") -> None:
+        self._scan.store_lent(self._roots, task.progress)
 
     def restore_now(
-        self, current: Trees, to: Trees, only: Collection[str], progress: ScanProgress
+        self, current: Trees, to: Trees, paths: Collection[str], progress: ScanProgress
     ) -> int:
         """What `restore` does, in the thread of the caller."""
         from refold.place.snapshot_restore import RewriteStep, rewrite
@@ -297,7 +297,7 @@ class Checkpoints:
                 was = steps.get(step.path)
                 now_ = was.now if was else None
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
-        wanted = [step for step in steps.values() if not only or step.path in only]
+        wanted = [step for step in steps.values() if not paths or step.path in paths]
         if not wanted:
             return 0
         with self.repository.lock("restoring"):
@@ -372,17 +372,17 @@ class Checkpoints:
 
 
 def _changes_of_roots(
-    changed: Mapping[str, Sequence[FileChange]], after: Trees
+    changes_by_root: Mapping[str, Sequence[FileChange]], after: Trees
 ) -> tuple[FileChange, ...]:
-    """The changes by path. `changed` are those of each root before."""
+    """The changes by path. `changes_by_root` are those of each root before."""
     changes, trees_after = dict[str, FileChange](), dict(after)
     for root, _ in after:
-        if root in changed:
-            changes |= {item.path: item for item in changed[root]}
+        if root in changes_by_root:
+            changes |= {item.path: item for item in changes_by_root[root]}
         elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
             # A repository with its own history.
             changes[f"{root}/"] = FileChange(f"{root}/", "created")
-    for root, items in changed.items():
+    for root, items in changes_by_root.items():
         if root not in trees_after:
             for item in items:
                 # Its files are there, the repository is not.

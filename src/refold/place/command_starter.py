@@ -31,7 +31,7 @@ _MAX_AHEAD = 2  # sandboxes that wait for a command
 
 
 class CommandStarter:
-    """`ours` is our environment; commands get the harmless part of it.
+    """`environ` is our environment; commands get the harmless part of it.
 
     Without a sandbox a command can do what the user can. `sandbox` is called when the first
     command starts, because many sessions, and many first requests, run none.
@@ -39,11 +39,11 @@ class CommandStarter:
 
     def __init__(
         self,
-        ours: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
         sandbox: "Callable[[], Sandbox] | None" = None,
         limits: Limits | None = None,
     ) -> None:
-        self._given = os.environ if ours is None else ours
+        self._given = os.environ if environ is None else environ
         self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
         self._ahead = _Ahead()  # shared with the results of `with_hidden_paths`

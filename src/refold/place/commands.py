@@ -51,18 +51,18 @@ class ShellCommands:
 
     def __init__(
         self,
-        ours: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
         sandbox: "Callable[[], Sandbox] | None" = None,
         limits: Limits | None = None,
     ) -> None:
-        self._ours, self._sandbox, self.limits = ours, sandbox, limits or Limits()
+        self._environ, self._sandbox, self.limits = environ, sandbox, limits or Limits()
         self.gate: EditorGate | None = None  # for an editor that writes the same files
 
     @cached_property
     def _starter(self) -> "CommandStarter":
         from refold.place.command_starter import CommandStarter  # many starts run nothing
 
-        return CommandStarter(self._ours, self._sandbox, self.limits)
+        return CommandStarter(self._environ, self._sandbox, self.limits)
 
     def has(self, program: str) -> bool:
         return self._starter.has(program)

@@ -88,9 +88,14 @@ class CommitHistory:
         except GitFailed:  # the directory is new
             return EMPTY_TREE
 
-    def _log(self, head: str, how: str) -> bytes:
+    def _log(self, head: str, limit_option: str) -> bytes:
         return self._git(
-            "log", how, "--first-parent", "--no-color", "--format=%H%x00%ct%x00%s", head
+            "log",
+            limit_option,
+            "--first-parent",
+            "--no-color",
+            "--format=%H%x00%ct%x00%s",
+            head,
         )
 
     def _git(self, *arguments: str, seconds: float = MAX_BORROWING_SECONDS) -> bytes:

@@ -20,7 +20,7 @@ _DESCRIPTOR_STRUCT = struct.Struct("=QIIII")  # id, flags, ours, theirs, flags o
 _TYPE_MASK = 0xF  # of a type with its flags
 
 
-def makes_pair(number: int) -> bool:
+def is_pair_call(number: int) -> bool:
     known = native_architecture()
     return known is not None and known.calls["socketpair"] == number
 

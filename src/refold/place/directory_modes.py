@@ -19,7 +19,7 @@ _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # flags of fchmodat2
 _OWN_DESCRIPTOR = re.compile(rb"/proc/(?:thread-)?self/fd/(\d+)")
 
 
-def sets_mode(number: int) -> bool:
+def is_mode_call(number: int) -> bool:
     """Whether this module answers the system call `number`."""
     return _call_name(number) != ""
 

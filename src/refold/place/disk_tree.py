@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class DiskTree:
-    def rules(self, real: Real, above: Ignores | None = None) -> "DirectoryIgnores":
+    def rules(self, real: Real, parent_rules: Ignores | None = None) -> "DirectoryIgnores":
         from refold.place.file_walk import (
             DirectoryIgnores,
             directory_ignores,
             subdirectory_ignores,
         )
 
-        if isinstance(above, DirectoryIgnores):
-            return subdirectory_ignores(real, above)
+        if isinstance(parent_rules, DirectoryIgnores):
+            return subdirectory_ignores(real, parent_rules)
         return directory_ignores(real)
 
     def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:

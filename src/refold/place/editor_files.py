@@ -182,42 +182,42 @@ class EditorFiles(FilesOver):
             self._editor.write(real, text.said)
         return self._disk.read(real) == text.content
 
-    def _write_to_editor(self, put: FileWrite, content: bytes) -> None:
-        asked = self._is_open_in_editor(put.real) and _is_plain_utf8(content)
+    def _write_to_editor(self, file_write: FileWrite, content: bytes) -> None:
+        asked = self._is_open_in_editor(file_write.real) and _is_plain_utf8(content)
         if not (asked and self._editor.writes):
-            self._disk.put_all([put])
-        elif put.expect:
-            self._replace(put, content)
+            self._disk.put_all([file_write])
+        elif file_write.expect:
+            self._replace(file_write, content)
         else:  # created by us: an editor could follow a link
-            self._disk.put_all([FileWrite(put.real, b"", "", put.like)])
+            self._disk.put_all([FileWrite(file_write.real, b"", "", file_write.like)])
             try:
-                self._replace(FileWrite(put.real, content, _hash(b"")), content)
+                self._replace(FileWrite(file_write.real, content, _hash(b"")), content)
             except ToolFailed:
                 with suppress(ToolFailed):
-                    self._disk.remove(put.real, expect=_hash(b""))
+                    self._disk.remove(file_write.real, expect=_hash(b""))
                 raise
 
-    def _replace(self, put: FileWrite, content: bytes) -> None:
-        saved = self._disk.read(put.real)
+    def _replace(self, file_write: FileWrite, content: bytes) -> None:
+        saved = self._disk.read(file_write.real)
         with self._gate.editing() as free:
-            text = self._editor_text(put.real, saved)
-            if text is not None and _hash(text.content) != put.expect:
+            text = self._editor_text(file_write.real, saved)
+            if text is not None and _hash(text.content) != file_write.expect:
                 raise ToolFailed(
-                    _CHANGED_MEANWHILE.format(name=self.display_name(put.real))
+                    _CHANGED_MEANWHILE.format(name=self.display_name(file_write.real))
                 )
             if text is not None and free:
-                error = self._write_in_editor(put.real, content)
+                error = self._write_in_editor(file_write.real, content)
                 if not error:
-                    self._check(put.real, saved, content)
+                    self._check(file_write.real, saved, content)
                     return
             else:
                 error = "a command that can change files runs"
         if text is not None:
             if text.unsaved:
-                name = self.display_name(put.real)
+                name = self.display_name(file_write.real)
                 raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
-            self._add_remark(_BY_DISK, put.real, error)
-        self._disk.put_all([put])
+            self._add_remark(_BY_DISK, file_write.real, error)
+        self._disk.put_all([file_write])
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
         """Let the editor write the file. Return "", or why it did not."""
@@ -303,9 +303,11 @@ def _hash(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def _is_same_text(saved: str, text: str) -> bool:
+def _is_same_text(saved_text: str, text: str) -> bool:
     """Compare without line ends: editors normalize them, and some drop the last."""
-    return saved == text or _normalize_line_ends(saved) == _normalize_line_ends(text)
+    return saved_text == text or _normalize_line_ends(saved_text) == _normalize_line_ends(
+        text
+    )
 
 
 def _normalize_line_ends(text: str) -> str:

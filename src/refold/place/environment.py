@@ -94,13 +94,13 @@ READ_ONLY_GIT_ENVIRONMENT = {
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[str, str]:
+def environment(environ: Mapping[str, str], without: Sequence[str] = ()) -> dict[str, str]:
     """The variables of a command, made from those of our own process.
 
     No program below the directories `without` can be called by its name alone.
     """
-    passed = _passed(ours, _MAY_PASS)
-    named = ours.get("PATH", "").split(":")
+    passed = _passed(environ, _MAY_PASS)
+    named = environ.get("PATH", "").split(":")
     trusted = [
         name
         for name in named
@@ -110,12 +110,12 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
     return passed | {"PATH": path} | _NOBODY_THERE
 
 
-def shell_environment(ours: Mapping[str, str]) -> dict[str, str]:
+def shell_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a shell that a person uses: keys and tokens of ours are not passed.
 
     The PATH is theirs, unchanged, and their shell sets what else they want.
     """
-    passed = _passed(ours, _MAY_PASS_TO_SHELL)
+    passed = _passed(environ, _MAY_PASS_TO_SHELL)
     return (
         {"PATH": _DEFAULT_PATH}
         | passed
@@ -123,10 +123,10 @@ def shell_environment(ours: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _passed(ours: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+def _passed(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     return {
         name: value
-        for name, value in ours.items()
+        for name, value in environ.items()
         if (name in names or name.startswith("LC_"))
         and not re.search(_PASSWORD_PATTERN, value)
     }

@@ -152,8 +152,8 @@ class FileSecrets:
         self._literal = frozenset(filter(has_mask, self._before.split("\n")))
 
 
-def _add_value(known: dict[str, str], name: str, value: str) -> None:
-    known[name] = value if known.get(name, value) == value else ""
+def _add_value(values_by_name: dict[str, str], name: str, value: str) -> None:
+    values_by_name[name] = value if values_by_name.get(name, value) == value else ""
 
 
 def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:

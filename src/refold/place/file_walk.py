@@ -71,16 +71,16 @@ def directory_ignores(directory: str, excludes: str | None = None) -> DirectoryI
 
     `excludes` is the text of `user_excludes`, if the caller knows it.
     """
-    above = os.path.dirname(directory)
-    if above == directory:
+    parent = os.path.dirname(directory)
+    if parent == directory:
         user = read_lines(user_excludes() if excludes is None else excludes)
         base = DirectoryIgnores("", (("/", user),) if user else (), user=user)
         return subdirectory_ignores(directory, base)
-    return subdirectory_ignores(directory, directory_ignores(above, excludes))
+    return subdirectory_ignores(directory, directory_ignores(parent, excludes))
 
 
 def subdirectory_ignores(
-    directory: str, above: DirectoryIgnores, names: Collection[str] = _RULE_NAMES
+    directory: str, parent_rules: DirectoryIgnores, names: Collection[str] = _RULE_NAMES
 ) -> DirectoryIgnores:
     """The rules that hold in `directory`, from those of the directory above.
 
@@ -94,10 +94,13 @@ def subdirectory_ignores(
     name = os.path.basename(directory)
     return DirectoryIgnores(
         directory,
-        (*(_rules_of_clone(directory, above.user) if top else above.git), *git),
-        (*above.own, *own),
-        not top and (above.ignored or above.ignores(name, directory=True)),
-        above.user,
+        (
+            *(_rules_of_clone(directory, parent_rules.user) if top else parent_rules.git),
+            *git,
+        ),
+        (*parent_rules.own, *own),
+        not top and (parent_rules.ignored or parent_rules.ignores(name, directory=True)),
+        parent_rules.user,
     )
 
 
@@ -124,17 +127,17 @@ def _user_excludes(environ: tuple[tuple[str, str], ...]) -> str:
 
 def is_in_repository(directory: str) -> bool:
     """Whether this directory, an absolute path, is in a git repository."""
-    above = os.path.dirname(directory)
-    return _is_repository(directory) or (above != directory and is_in_repository(above))
+    parent = os.path.dirname(directory)
+    return _is_repository(directory) or (parent != directory and is_in_repository(parent))
 
 
 def repository_top(directory: str) -> str:
     """The top of the repository that this directory is in; "" in none."""
     while not _is_repository(directory):
-        above = os.path.dirname(directory)
-        if above == directory:
+        parent = os.path.dirname(directory)
+        if parent == directory:
             return ""
-        directory = above
+        directory = parent
     return directory
 
 
@@ -165,10 +168,10 @@ def walk(
     waiting = [(directory, directory_ignores(os.path.dirname(directory), excludes))]
     while waiting:
         on_step()
-        path, above = waiting.pop()
+        path, parent_rules = waiting.pop()
         listing = memory.listings.get(path)
-        if listing is None or not listing.is_current(path, above):
-            listing, why = _list_directory(path, above, folders)
+        if listing is None or not listing.is_current(path, parent_rules):
+            listing, why = _list_directory(path, parent_rules, folders)
             if why and on_unread is not None:
                 on_unread(path, why)
         if listing.is_settled:
@@ -200,7 +203,7 @@ class _Listing(Struct, frozen=True):
     """
 
     rules: DirectoryIgnores
-    above: DirectoryIgnores
+    parent_rules: DirectoryIgnores
     changed: int = -1
     looked: int = 0
     directories: tuple[str, ...] = ()
@@ -214,7 +217,7 @@ class _Listing(Struct, frozen=True):
         racy = _COARSE_RACY_NANOSECONDS if whole_seconds else _RACY_NANOSECONDS
         return 0 <= self.changed < self.looked - racy
 
-    def is_current(self, path: str, above: DirectoryIgnores) -> bool:
+    def is_current(self, path: str, parent_rules: DirectoryIgnores) -> bool:
         """Whether reading the directory again would give the same."""
         try:
             changed = os.lstat(path).st_ctime_ns
@@ -222,13 +225,13 @@ class _Listing(Struct, frozen=True):
             return False
         return (
             changed == self.changed
-            and (above is self.above or above == self.above)
+            and (parent_rules is self.parent_rules or parent_rules == self.parent_rules)
             and all(_file_state(file) == state for file, state in self.ignore_files)
         )
 
 
 def _list_directory(
-    path: str, above: DirectoryIgnores, folders: DirectoryDescriptors
+    path: str, parent_rules: DirectoryIgnores, folders: DirectoryDescriptors
 ) -> tuple[_Listing, str]:
     """The listing of a directory, and why it cannot be listed, or ""."""
     try:
@@ -238,7 +241,7 @@ def _list_directory(
     entries, why = _list_entries(path, folders)
     names = {name for name, _ in entries if name in _RULE_NAMES}
     states = tuple((file, _file_state(file)) for file in _ignore_files(path, names))
-    rules = subdirectory_ignores(path, above, names)
+    rules = subdirectory_ignores(path, parent_rules, names)
     shown = [
         (name, kind)
         for name, kind in entries
@@ -247,7 +250,7 @@ def _list_directory(
     directories = tuple(name for name, kind in shown if kind == "directory")
     files = tuple(name for name, kind in shown if kind == "file")
     changed = -1 if why else changed
-    return _Listing(rules, above, changed, looked, directories, files, states), why
+    return _Listing(rules, parent_rules, changed, looked, directories, files, states), why
 
 
 def _ignore_files(directory: str, names: Collection[str]) -> Iterator[str]:

@@ -42,9 +42,9 @@ def step_files(directory: str) -> Iterator[str]:
         yield from (path for path in paths if os.path.lexists(path))
 
 
-def runs_more(path: str, was: bytes, content: bytes) -> bool:
-    """Whether `content` makes git run something that the content `was` does not."""
-    return not _programs(path, content) <= _programs(path, was)
+def runs_more(path: str, before: bytes, content: bytes) -> bool:
+    """Whether `content` makes git run something that the content `before` does not."""
+    return not _programs(path, content) <= _programs(path, before)
 
 
 def _programs(path: str, content: bytes) -> Counter[str]:

@@ -76,10 +76,10 @@ class Repository(Struct, frozen=True):
 
 
 class GitTargets:
-    """`own` are the user's files of settings, which apply to each repository."""
+    """`user_files` are the user's files of settings, which apply to each repository."""
 
-    def __init__(self, roots: Sequence[str], home: str, own: Sequence[str]) -> None:
-        self._roots, self._home, self._own = tuple(roots), home, tuple(own)
+    def __init__(self, roots: Sequence[str], home: str, user_files: Sequence[str]) -> None:
+        self._roots, self._home, self._user_files = tuple(roots), home, tuple(user_files)
         self._read: dict[str, tuple[tuple[int, ...], int, tuple[Setting, ...]]] = {}
 
     def settings(self, config: str) -> Iterator[tuple[str, Setting]]:
@@ -107,7 +107,7 @@ class GitTargets:
         Each with the settings file that names it, and whether that file includes it.
         """
         left = _MAX_TARGETS
-        for config in (*repository.configs, *self._own):
+        for config in (*repository.configs, *self._user_files):
             for file, setting in self.settings(config):
                 includes = bool(self.file_of_include(file, setting))
                 for path, whole in self._targets(file, setting, repository.tops):
@@ -126,7 +126,7 @@ class GitTargets:
         """
         return any(
             path == real or (whole and below(path, real))
-            for config in (*repository.configs, *self._own)
+            for config in (*repository.configs, *self._user_files)
             for file, setting in self.settings(config)
             for target, whole in self._targets(file, setting, repository.tops)
             if any(below(real := os.path.realpath(target), root) for root in self._roots)

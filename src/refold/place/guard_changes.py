@@ -334,24 +334,26 @@ def runs_no_more(was: Fingerprint | None, config: str) -> bool:
 
 
 def _paths_of(
-    lost: Mapping[tuple[int, int], Fingerprint], roots: Sequence[str]
+    lost_files: Mapping[tuple[int, int], Fingerprint], roots: Sequence[str]
 ) -> Iterator[str]:
     """The present paths of these files. A new file may reuse the inode number of a deleted one."""
-    numbers, left = {inode for _, inode in lost}, _MAX_SEARCHED
+    numbers, left = {inode for _, inode in lost_files}, _MAX_SEARCHED
     for root in roots:
         for folder, _, _ in os.walk(root):
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     left -= 1
-                    if entry.inode() in numbers and _is_among(entry, lost):
+                    if entry.inode() in numbers and _is_among(entry, lost_files):
                         yield entry.path
             if left < 0:
                 return
 
 
-def _is_among(entry: os.DirEntry[str], lost: Mapping[tuple[int, int], Fingerprint]) -> bool:
+def _is_among(
+    entry: os.DirEntry[str], lost_files: Mapping[tuple[int, int], Fingerprint]
+) -> bool:
     about = entry.stat(follow_symlinks=False)
-    was = lost.get((about.st_dev, about.st_ino))
+    was = lost_files.get((about.st_dev, about.st_ino))
     if was is None or was.size != about.st_size:
         return False
     data, _ = read_regular(entry.path, about.st_size, follow=False)
@@ -383,7 +385,7 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
         os.close(parent)
 
 
-def _put_back(path: str, root: str, was: Fingerprint) -> bool:
+def _put_back(path: str, root: str, original: Fingerprint) -> bool:
     """Restore what was at `path`. Return False if its content is unknown.
 
     The parent directory must exist.
@@ -391,13 +393,13 @@ def _put_back(path: str, root: str, was: Fingerprint) -> bool:
     name = os.path.basename(path)
     parent = _open_parent(path, root)
     try:
-        if was.kind == "link":
-            os.symlink(was.target, name, dir_fd=parent)
-        elif was.kind == "directory":
+        if original.kind == "link":
+            os.symlink(original.target, name, dir_fd=parent)
+        elif original.kind == "directory":
             os.mkdir(name, 0o700, dir_fd=parent)
-            _restore_owner_and_mode(name, parent, was)
-        elif was.content is not None:
-            _write_file(name, parent, was, was.content)
+            _restore_owner_and_mode(name, parent, original)
+        elif original.content is not None:
+            _write_file(name, parent, original, original.content)
         else:
             return False
     finally:
@@ -405,14 +407,14 @@ def _put_back(path: str, root: str, was: Fingerprint) -> bool:
     return True
 
 
-def _write_file(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
+def _write_file(name: str, parent: int, original: Fingerprint, content: bytes) -> None:
     """Write under another name, then rename: a program may read the file at any time."""
     new = f".{name[:200]}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(new, flags, 0o600, dir_fd=parent), "wb") as file:
             file.write(content)
-        _restore_owner_and_mode(new, parent, was)
+        _restore_owner_and_mode(new, parent, original)
         os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
@@ -420,10 +422,10 @@ def _write_file(name: str, parent: int, was: Fingerprint, content: bytes) -> Non
         raise
 
 
-def _restore_owner_and_mode(name: str, parent: int, was: Fingerprint) -> None:
+def _restore_owner_and_mode(name: str, parent: int, original: Fingerprint) -> None:
     """Restore the owner and the mode."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if (about.st_uid, about.st_gid) != was.owner:
+    if (about.st_uid, about.st_gid) != original.owner:
         with suppress(PermissionError):
-            os.chown(name, *was.owner, dir_fd=parent, follow_symlinks=False)
-    os.chmod(name, stat.S_IMODE(was.mode), dir_fd=parent)
+            os.chown(name, *original.owner, dir_fd=parent, follow_symlinks=False)
+    os.chmod(name, stat.S_IMODE(original.mode), dir_fd=parent)

@@ -79,7 +79,7 @@ class GuardWatch:
             workspace.roots,
             workspace.home,
             workspace.git_settings,
-            covered=workspace.covered,
+            covered_directories=workspace.covered,
         )
         self._lock, self._running = Lock(), list[AllowedPaths]()
         self._first, self._state = GuardedPaths(), GuardState()
@@ -191,12 +191,12 @@ class GuardWatch:
     def close(self) -> None:
         self._stored.close()
 
-    def _accept(self, state: GuardState, accepted: Sequence[str]) -> None:
+    def _accept(self, state: GuardState, accepted_paths: Sequence[str]) -> None:
         """Compare later changes of these paths with their present state."""
-        if not self._running or not accepted:
+        if not self._running or not accepted_paths:
             return
         prints, steps = dict(self._state.prints), dict(self._state.steps)
-        for path in accepted:
+        for path in accepted_paths:
             for ours, theirs in ((prints, state.prints), (steps, state.steps)):
                 ours.pop(path, None)
                 if path in theirs:
@@ -302,10 +302,10 @@ class _KnownChanges:
         before: GuardState,
         after: GuardState,
         changes: Sequence[GuardChange],
-        accepted: Sequence[str],
+        accepted_paths: Sequence[str],
     ) -> None:
         states = {change.path: before.fingerprint(change.path) for change in changes}
-        states |= {path: after.fingerprint(path) for path in accepted}
+        states |= {path: after.fingerprint(path) for path in accepted_paths}
         if not states or not self._folder:
             return
         make_directories(Path(self._folder))
@@ -402,17 +402,17 @@ def _read_stored(file: str) -> tuple[StoredState, int]:
         return StoredState((), (), GuardState()), 0
 
 
-def _with_changes_since(before: GuardState, current: GuardState, ended: int) -> GuardState:
-    """`before`, updated with changes after `ended`: no command ran then, so the user made them."""
+def _with_changes_since(before: GuardState, current: GuardState, end_ns: int) -> GuardState:
+    """`before`, updated with changes after `end_ns`: no command ran then, so the user made them."""
     prints, steps = dict(before.prints), dict(before.steps)
     for ours, theirs in ((prints, current.prints), (steps, current.steps)):
         ours |= {
             path: fingerprint
             for path, fingerprint in theirs.items()
-            if fingerprint.changed > ended
+            if fingerprint.changed > end_ns
         }
     for path in before.prints.keys() - current.prints.keys():
         with suppress(OSError):
-            if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
+            if os.lstat(os.path.dirname(path)).st_ctime_ns > end_ns:
                 del prints[path]
     return replace(before, prints=prints, steps=steps)

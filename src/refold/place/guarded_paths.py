@@ -87,9 +87,9 @@ def _has_keys(path: str) -> bool:
 
 
 class Guards:
-    """`roots` are absolute, links followed. `own` are the user's files of git's settings.
+    """`roots` are absolute, links followed. `user_files` are the user's files of git's settings.
 
-    `beyond` is what an earlier search left out. `covered` directories are not searched: no
+    `beyond` is what an earlier search left out. `covered_directories` are not searched: no
     command sees what is in them.
     """
 
@@ -97,12 +97,12 @@ class Guards:
         self,
         roots: Sequence[str],
         home: str = "",
-        own: Sequence[str] = (),
+        user_files: Sequence[str] = (),
         beyond: Set[str] | None = None,
-        covered: Sequence[str] = (),
+        covered_directories: Sequence[str] = (),
     ) -> None:
-        self._roots, self._git = tuple(roots), GitTargets(roots, home, own)
-        self._covered = frozenset(covered)
+        self._roots, self._git = tuple(roots), GitTargets(roots, home, user_files)
+        self._covered = frozenset(covered_directories)
         self._known: Mapping[str, _Directory] = {}
         self._names, self._seen = tuple[str, ...](), list[tuple[str, int]]()
         self._repositories: Sequence[Repository] | None = None
@@ -263,11 +263,11 @@ class _Directory(Struct, frozen=True):
         return self.looked > self.changed + _RACY_NANOSECONDS
 
 
-def _read_directory(path: str, root: str, known: _Directory | None) -> _Directory | None:
+def _read_directory(path: str, root: str, earlier: _Directory | None) -> _Directory | None:
     try:
         changed = os.lstat(path).st_ctime_ns
-        if known and known.changed == changed and known.is_settled:
-            return known
+        if earlier and earlier.changed == changed and earlier.is_settled:
+            return earlier
         looked = time.time_ns()
         with os.scandir(path) as entries:
             return _directory(path, root, list(entries), changed, looked)
@@ -276,7 +276,7 @@ def _read_directory(path: str, root: str, known: _Directory | None) -> _Director
 
 
 def _directory(
-    path: str, root: str, entries: Sequence[os.DirEntry[str]], changed: int, looked: int
+    path: str, root: str, entries: Sequence[os.DirEntry[str]], changed_ns: int, read_ns: int
 ) -> _Directory:
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     names = {entry.name for entry in entries}
@@ -292,8 +292,8 @@ def _directory(
     links = (entry.path for entry in entries if entry.is_symlink())
     below += (goal for goal in map(os.path.realpath, links) if _is_excluded(goal, root))
     return _Directory(
-        changed,
-        looked,
+        changed_ns,
+        read_ns,
         tuple(os.path.join(path, name) for name in sorted({*shut, *bare})),
         tuple(below),
     )

@@ -25,10 +25,12 @@ _SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
 
 
 class IgnoreRules:
-    """Makes the exclude files of checkpoints. `ours` are directories of refold, always excluded."""
+    """Makes the exclude files of checkpoints. `own_directories` are always excluded."""
 
-    def __init__(self, environ: Mapping[str, str], git: str, ours: Sequence[str]) -> None:
-        self._environ, self._git, self._ours = environ, git, ours
+    def __init__(
+        self, environ: Mapping[str, str], git: str, own_directories: Sequence[str]
+    ) -> None:
+        self._environ, self._git, self._own_directories = environ, git, own_directories
         self._everywhere: bytes | None = None
 
     def rules(self, top: str, folder: str, others: Sequence[str]) -> bytes:
@@ -48,7 +50,7 @@ class IgnoreRules:
                 _SPECIAL_CHARACTERS, rb"\\\1", os.fsencode(os.path.relpath(pattern, tree))
             )
             + b"/"
-            for pattern in (*self._ours, *others)
+            for pattern in (*self._own_directories, *others)
             if pattern.startswith(tree.rstrip("/") + "/") and "\n" not in pattern
         ]
         lines.append(os.fsencode(f"{HALF_WRITTEN}*"))

@@ -52,13 +52,13 @@ def landlock_version() -> int:
 
 def restrict_thread(rights: Restrictions) -> None:
     """Restrict this thread and all that it starts from now on. Raises `OSError`."""
-    known = landlock_version()
-    files = 0 if rights.writable is None else _write_rights(known)
-    tcp = _TCP_RIGHTS if rights.tcp and known >= 4 else 0
-    scoped = _SCOPES if rights.others and known >= 6 else 0
+    version = landlock_version()
+    files = 0 if rights.writable is None else _write_rights(version)
+    tcp = _TCP_RIGHTS if rights.tcp and version >= 4 else 0
+    scoped = _SCOPES if rights.others and version >= 6 else 0
     if not (files or tcp or scoped):
         return
-    size = 8 if known < 4 else 16 if known < 6 else 24
+    size = 8 if version < 4 else 16 if version < 6 else 24
     rules = system_call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
     try:
         _allow(rules, rights.writable or (), files)
@@ -81,10 +81,10 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
             os.close(number)
 
 
-def _write_rights(known: int) -> int:
+def _write_rights(version: int) -> int:
     rights = _WRITE_FILE | _REMOVE_RIGHTS | _MAKE_RIGHTS
-    if known >= 2:
+    if version >= 2:
         rights |= _REFER
-    if known >= 3:
+    if version >= 3:
         rights |= _TRUNCATE
     return rights

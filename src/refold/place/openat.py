@@ -92,11 +92,11 @@ def _best_opener() -> Opening:
     return openat2_opener() or open_by_walking
 
 
-def _is_usable(opened: Opening) -> bool:
+def _is_usable(open_path: Opening) -> bool:
     # Old kernels lack the call, and some containers forbid it.
     top = os.open("/", FOLDER_FLAGS)
     try:
-        os.close(opened(top, ".", FOLDER_FLAGS))
+        os.close(open_path(top, ".", FOLDER_FLAGS))
     except OSError:
         return False
     finally:
@@ -142,19 +142,19 @@ class DirectoryDescriptors:
         with closing(self.open(Real(folder), FOLDER_FLAGS)) as number:
             yield number, last or "."
 
-    def make_folder(self, folder: Real, created: list[Real]) -> None:
-        """Create `folder` if it is missing. `created` gets the new ones, outermost first."""
+    def make_folder(self, folder: Real, new_folders: list[Real]) -> None:
+        """Create `folder` if it is missing. `new_folders` gets the new ones, outermost first."""
         try:
             os.close(self.open(folder, FOLDER_FLAGS))
         except FileNotFoundError:
             with self._open_root(folder) as (top, way):
                 above = folder.removesuffix(way)
                 for directory in _make_folders(top, above, way.split("/")):
-                    created.append(directory)
+                    new_folders.append(directory)
 
-    def remove_empty(self, created: Iterable[Real]) -> None:
-        """Remove the directories in `created` that are empty."""
-        for folder in reversed(list(created)):
+    def remove_empty(self, folders: Iterable[Real]) -> None:
+        """Remove the directories in `folders` that are empty."""
+        for folder in reversed(list(folders)):
             with suppress(OSError), self.open_parent(folder) as (above, last):
                 os.rmdir(last, dir_fd=above)
 
@@ -179,17 +179,17 @@ def check_length(real: str) -> None:
         raise OSError(errno.ENAMETOOLONG, "path too long")
 
 
-def _make_folders(top: int, above: str, way: Sequence[str]) -> Generator[Real]:
+def _make_folders(top: int, parent: str, parts: Sequence[str]) -> Generator[Real]:
     descriptor = os.dup(top)
     try:
-        for part in way:
-            above = os.path.join(above, part)
+        for part in parts:
+            parent = os.path.join(parent, part)
             try:
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             except FileNotFoundError:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o777, dir_fd=descriptor)
-                    yield Real(above)
+                    yield Real(parent)
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             os.close(descriptor)
             descriptor = inner

@@ -98,11 +98,11 @@ class Quarantine:
             raise BadInput(f"{problem} in quarantine: refold quarantine list shows all")
         return matches[0]
 
-    def restore(self, thing: QuarantinedItem, to: str = "") -> str:
+    def restore(self, item: QuarantinedItem, to: str = "") -> str:
         """Move it back, or to `to`, where nothing may exist. Return its new path."""
-        goal = os.path.abspath(to) if to else thing.origin.path if thing.origin else ""
+        goal = os.path.abspath(to) if to else item.origin.path if item.origin else ""
         if not goal:
-            raise BadInput(f"the original place of {thing.name} is unknown: add --to PATH")
+            raise BadInput(f"the original place of {item.name} is unknown: add --to PATH")
         folder, name = os.path.split(goal)
         try:
             descriptor = _open_folder(folder)
@@ -112,33 +112,33 @@ class Quarantine:
                 "say --to PATH"
             ) from error
         try:
-            replaced_by = thing.origin.replaced_by if thing.origin and not to else ""
-            _move_back(self._directory / thing.name, name, descriptor, replaced_by)
+            replaced_by = item.origin.replaced_by if item.origin and not to else ""
+            _move_back(self._directory / item.name, name, descriptor, replaced_by)
         except FileExistsError:
             raise BadInput(
                 f"{goal} already exists: choose another place with --to PATH"
             ) from None
         except OSError as error:
-            source = self._directory / thing.name
+            source = self._directory / item.name
             raise BadInput(
                 f"{source} cannot be moved to {goal}: {error.strerror}"
             ) from error
         finally:
             os.close(descriptor)
-        self._forget(thing)
+        self._forget(item)
         return goal
 
-    def delete(self, thing: QuarantinedItem) -> None:
+    def delete(self, item: QuarantinedItem) -> None:
         """Delete the item for good, with all that is in it."""
-        place = self._directory / thing.name
+        place = self._directory / item.name
         try:
-            if thing.is_directory:
+            if item.is_directory:
                 shutil.rmtree(place)
             else:
                 place.unlink()
         except OSError as error:
             raise BadInput(f"{place} cannot be deleted: {error.strerror}") from error
-        self._forget(thing)
+        self._forget(item)
 
     def _item(self, name: str) -> QuarantinedItem:
         place = self._directory / name
@@ -155,9 +155,9 @@ class Quarantine:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def _forget(self, thing: QuarantinedItem) -> None:
+    def _forget(self, item: QuarantinedItem) -> None:
         with suppress(OSError):
-            (self._directory / _NOTES_DIRECTORY / f"{thing.name}.json").unlink()
+            (self._directory / _NOTES_DIRECTORY / f"{item.name}.json").unlink()
 
 
 def _sizes(place: Path) -> Iterator[int]:

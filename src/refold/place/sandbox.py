@@ -109,13 +109,13 @@ class Launch(Struct, frozen=True):
 
 
 def find_sandbox(
-    environ: Mapping[str, str], config: SandboxConfig, beside: "Sandbox | None" = None
+    environ: Mapping[str, str], config: SandboxConfig, sibling: "Sandbox | None" = None
 ) -> "Sandbox":
     """The sandbox of a session. It tests the machine when it is first used or at `begin`.
 
-    `beside` is another sandbox of the workspace: commands of both may run in parallel.
+    `sibling` is another sandbox of the workspace: commands of both may run in parallel.
     """
-    return Sandbox(environ, config, beside)
+    return Sandbox(environ, config, sibling)
 
 
 class Sandbox:
@@ -125,7 +125,7 @@ class Sandbox:
         self,
         environ: Mapping[str, str],
         config: SandboxConfig,
-        beside: "Sandbox | None" = None,
+        sibling: "Sandbox | None" = None,
     ) -> None:
         self.config = config
         home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
@@ -135,8 +135,8 @@ class Sandbox:
         )
         self._programs = Programs(environ, (*config.roots, *self._layout.writable))
         self._lock = Lock()
-        same = beside is not None and beside.config.roots == config.roots
-        self._beside = beside if same else None
+        same = sibling is not None and sibling.config.roots == config.roots
+        self._sibling = sibling if same else None
         self._undone: Sequence[GuardChange] = ()
         self._tried: _Capabilities | None = None
         self._trying = Lock()
@@ -232,17 +232,17 @@ class Sandbox:
         hosts = self._hosts(confines.hosts) if network else None
         return structs.replace(confines, writes=writes, network=network, hosts=hosts)
 
-    def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
+    def _hosts(self, request: "ReachableHosts | None") -> "ReachableHosts | None":
         """The hosts to allow; None: every host. A deny rule needs the filter, too."""
         if self.filters_hosts:
             from refold.values.hosts import ReachableHosts, every_host_but
 
-            hosts = (wanted or ReachableHosts()).without(
+            hosts = (request or ReachableHosts()).without(
                 ReachableHosts((), tuple(self.config.denied_hosts()))
             )
-            every = wanted is None or self.config.network
+            every = request is None or self.config.network
             return every_host_but(hosts) if every else hosts
-        if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
+        if request is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None
 
@@ -257,9 +257,9 @@ class Sandbox:
         with self._lock:
             private = self._private_directory  # made once, by the first caller
         guards = self._capabilities().guards_sockets
-        room = CommandContext(private, cwd, guards, extras.own_tmp)
+        context = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
-        rules = self._layout.rules(room, confines, guarded, extras.seen)
+        rules = self._layout.rules(context, confines, guarded, extras.seen)
         rules = with_denied(_deniable_paths(named), rules)
         git = self._programs.find("git")
         signs = confines.writes and self.config.ssh_agent
@@ -276,12 +276,12 @@ class Sandbox:
         instead = (*rules.instead, *copies)
         return structs.replace(rules, instead=instead, settings=settings, shut=shut)
 
-    def _launch(self, rules: SandboxRules, named: Mapping[str, str] = {}) -> Launch:
+    def _launch(self, rules: SandboxRules, variables: Mapping[str, str] = {}) -> Launch:
         can = self._capabilities()
         mounts = MountPlan(rules) if can.kind == "bubblewrap" else None
         return Launch(
             arguments=self._arguments(rules, mounts),
-            environ=self._environ(rules, named),
+            environ=self._environ(rules, variables),
             restrictions=self._restrictions(rules),
             mounts=mounts,
             offline=not rules.network,
@@ -343,7 +343,7 @@ class Sandbox:
     @property
     def watch(self) -> "GuardWatch":
         """The watch of all commands that write in this workspace."""
-        return self._beside.watch if self._beside is not None else self._watch
+        return self._sibling.watch if self._sibling is not None else self._watch
 
     @cached_property
     def _watch(self) -> "GuardWatch":
@@ -387,7 +387,7 @@ class Sandbox:
     def _capabilities(self) -> _Capabilities:
         with self._trying:
             if self._tried is None:
-                if self._beside is None and _has_entries(self.config.states):
+                if self._sibling is None and _has_entries(self.config.states):
                     from refold.place.guard_watch import undo_after_kill
 
                     self._undone = undo_after_kill(self._watch.workspace)
@@ -455,7 +455,7 @@ class Sandbox:
         )
         return Restrictions(others=True) if can_scope else None
 
-    def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
+    def _environ(self, rules: SandboxRules, variables: Mapping[str, str]) -> dict[str, str]:
         walled, private = self.kind == "bubblewrap", self._private_directory
         visible = (
             bubblewrap.temporary_directory(rules)
@@ -467,7 +467,7 @@ class Sandbox:
             places |= {"XDG_CACHE_HOME": f"{visible}/.cache"}
         if not self._layout.can_write(".npm"):
             places |= {"npm_config_cache": f"{visible}/.npm"}
-        places = {name: places[name] for name in places.keys() - named.keys()}
+        places = {name: places[name] for name in places.keys() - variables.keys()}
         if rules.instead and not rules.looking:
             places |= KEEPS_HIDDEN
         if rules.hosts is not None:
@@ -495,6 +495,6 @@ def remove_strays() -> None:
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def _deniable_paths(named: Iterable[str]) -> tuple[str, ...]:
+def _deniable_paths(paths: Iterable[str]) -> tuple[str, ...]:
     """Existing paths without links: a link cannot be covered, and its target has its own rule."""
-    return tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
+    return tuple(p for p in paths if os.path.exists(p) and not os.path.islink(p))

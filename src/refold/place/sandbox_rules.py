@@ -189,7 +189,7 @@ class SandboxRuleBuilder:
 
     def rules(
         self,
-        room: CommandContext,
+        context: CommandContext,
         confines: Confinement,
         guarded: GuardedPaths,
         visible: Sequence[str],
@@ -208,8 +208,8 @@ class SandboxRuleBuilder:
         own = self._covered_paths(network=confines.network, wide=wide)
         opened = (*confines.opened, *confines.of_git)
         return SandboxRules(
-            private=room.private,
-            cwd=room.cwd,
+            private=context.private,
+            cwd=context.cwd,
             covered=tuple(path for path in own if os.path.isdir(path)),
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
@@ -217,7 +217,7 @@ class SandboxRuleBuilder:
                 *(() if wide else _paths_to_shut(guarded.keys, confines.opened)),
                 *socket_paths(
                     among=(*config.roots, *self.writable)
-                    if room.guards_sockets
+                    if context.guards_sockets
                     else ("/",),
                     save=config.roots if network else (),
                 ),
@@ -236,7 +236,9 @@ class SandboxRuleBuilder:
                 *filter(os.path.exists, confines.seen),
             ),
             links=() if wide else self._system[1],
-            instead=() if writes else tuple(self._without_programs(guarded, room.private)),
+            instead=()
+            if writes
+            else tuple(self._without_programs(guarded, context.private)),
             roots=config.roots,
             open=(*config.roots, *extra_directories) if writes else (),
             shut=tuple(
@@ -250,7 +252,7 @@ class SandboxRuleBuilder:
             network=network,
             hosts=confines.hosts if confines.network else None,
             looking=not writes,
-            own_tmp=room.own_tmp,
+            own_tmp=context.own_tmp,
             root=os.geteuid() == 0,
         )
 
@@ -312,19 +314,23 @@ class SandboxRuleBuilder:
 
 
 def _paths_to_shut(
-    paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
+    paths: Set[str],
+    open_paths: Sequence[str],
+    links: Mapping[str, str] = MappingProxyType({}),
 ) -> set[str]:
     """The paths without those that the user approved, and without directories above them."""
     led_to = {os.path.realpath(path) for path in links}
     return {
         path
         for path in (paths - links.keys()) | led_to
-        if not any(below(open_path, path) or below(path, open_path) for open_path in opened)
+        if not any(
+            below(open_path, path) or below(path, open_path) for open_path in open_paths
+        )
         and os.path.exists(path)
     }
 
 
-def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
+def with_denied(denied_paths: Sequence[str], rules: SandboxRules) -> SandboxRules:
     """The same rules, with files that no command may read.
 
     Folders outside the roots are covered; what must be visible in them stays so.
@@ -333,7 +339,7 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
     """
     away = [
         p
-        for p in denied
+        for p in denied_paths
         if os.path.isdir(p) and not any(below(p, root) for root in rules.roots)
     ]
     return replace(
@@ -343,7 +349,7 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
                 (*rules.covered, *(p for p in away if p not in _PROVIDED_DIRECTORIES))
             )
         ),
-        denied=tuple(path for path in denied if path not in away),
+        denied=tuple(path for path in denied_paths if path not in away),
     )
 
 

@@ -112,13 +112,13 @@ def _bind(server: socket.socket, path: str) -> None:
 def signs_for_git(request: bytes, key: bytes) -> bool:
     """Return True if the request is to sign, with this key, what git signs."""
     try:
-        asked_key, data, _flags = _strings(request[1:-4], 2, rest=request[-4:])
+        asked_key, data, _flags = _strings(request[1:-4], 2, remainder=request[-4:])
         if request[0] != _SIGN or not key or asked_key != key:
             return False
         if not data.startswith(_SIGNED_BEGIN):
             return False
         signed = data.removeprefix(_SIGNED_BEGIN)
-        namespace, reserved, _, _, _ = _strings(signed, 4, rest=b"")
+        namespace, reserved, _, _, _ = _strings(signed, 4, remainder=b"")
     except ValueError:
         return False
     return namespace == _SIGNED_NAMESPACE and not reserved
@@ -138,15 +138,15 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     return bytes((_KEYS,)) + _LENGTH_STRUCT.pack(len(kept)) + b"".join(kept)
 
 
-def _strings(data: bytes, count: int, *, rest: bytes) -> list[bytes]:
-    """The strings that `data` consists of, and `rest`. Raises `ValueError`."""
+def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
+    """The strings that `data` consists of, and `remainder`. Raises `ValueError`."""
     strings = list[bytes]()
     for _ in range(count):
         string, data = _split_string(data)
         strings.append(string)
     if data:
         raise ValueError("more data than strings")
-    return [*strings, rest]
+    return [*strings, remainder]
 
 
 def _split_string(data: bytes) -> tuple[bytes, bytes]:

@@ -38,18 +38,18 @@ def lacking_trees(repository: SnapshotRepository, trees: Iterable[str]) -> list[
 
 
 def pack_pieces(
-    repository: SnapshotRepository, wanted: Sequence[str], known: Sequence[str]
+    repository: SnapshotRepository, trees: Sequence[str], known_trees: Sequence[str]
 ) -> Iterator[bytes]:
-    """A pack of the trees `wanted`, without what is in trees that the receiver has.
+    """A pack of the trees `trees`, without what is in trees that the receiver has.
 
     Contents that the user's repository lends are part of it.
     """
-    lost = lacking_trees(repository, (*wanted, *known))
-    if missing := [tree for tree in wanted if tree in lost]:
+    lost = lacking_trees(repository, (*trees, *known_trees))
+    if missing := [tree for tree in trees if tree in lost]:
         raise ToolFailed(f"The checkpoint {missing[0][:12]} is not there any more.")
     lines = (
-        *_not_empty(wanted),
-        *(f"^{tree}" for tree in _not_empty(known) if tree not in lost),
+        *_not_empty(trees),
+        *(f"^{tree}" for tree in _not_empty(known_trees) if tree not in lost),
     )
     with _directory(repository) as directory:
         process = repository.with_lenders().start(

@@ -58,8 +58,10 @@ class StoreRequest(Struct, frozen=True):
     check: Callable[[int, int], None]
 
 
-def store_many(request: StoreRequest, pack: PackWriter, known: ObjectLookup) -> StoredFiles:
-    """Add the contents that are not `known` to `pack`."""
+def store_many(
+    request: StoreRequest, pack: PackWriter, lookup: ObjectLookup
+) -> StoredFiles:
+    """Add the contents that are not `lookup` to `pack`."""
     result = StoredFiles()
     top = os.open(request.base, FOLDER_FLAGS)
     paths = sorted(request.paths)
@@ -69,7 +71,7 @@ def store_many(request: StoreRequest, pack: PackWriter, known: ObjectLookup) -> 
     threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), "snapshot")
     try:
         batches = [
-            threads.submit(_Batch(request, top, pack, known).store, part) for part in parts
+            threads.submit(_Batch(request, top, pack, lookup).store, part) for part in parts
         ]
         for part, batch in zip(parts, batches, strict=True):
             files = batch.result()
@@ -90,10 +92,10 @@ class _Batch:
     """The files that one thread reads and stores."""
 
     def __init__(
-        self, request: StoreRequest, top: int, pack: PackWriter, known: ObjectLookup
+        self, request: StoreRequest, top: int, pack: PackWriter, lookup: ObjectLookup
     ) -> None:
         self._way = os.path.relpath(request.root, request.base)
-        self._top, self._pack, self._known = top, pack, known
+        self._top, self._pack, self._known = top, pack, lookup
         self._result = StoredFiles()
         self._contents, self._size = dict[bytes, bytes](), 0
 

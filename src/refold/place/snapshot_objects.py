@@ -32,10 +32,10 @@ class GitBlobReader:
 
     def __init__(
         self,
-        own: subprocess.Popen[bytes],
+        process: subprocess.Popen[bytes],
         start_lender: Callable[[], subprocess.Popen[bytes] | None],
     ) -> None:
-        self._own, self._start_lender = own, start_lender
+        self._process, self._start_lender = process, start_lender
         self._lender: subprocess.Popen[bytes] | None = None
         self._failures = 0
 
@@ -50,13 +50,13 @@ class GitBlobReader:
         """
         left = iter(names)
         while asked := list(islice(left, _MAX_NAMES_AHEAD)):
-            _ask_for(self._own, asked)
+            _ask_for(self._process, asked)
             for name in asked:
-                yield self._check_content(name, _read_answer(self._own))
+                yield self._check_content(name, _read_answer(self._process))
 
-    def _check_content(self, name: str, own: bytes | None) -> bytes:
-        if own is not None and _has_name(own, name):
-            return own
+    def _check_content(self, name: str, content: bytes | None) -> bytes:
+        if content is not None and _has_name(content, name):
+            return content
         lent = self._read_lent(name)
         if lent is not None and _has_name(lent, name):
             return lent
@@ -94,15 +94,17 @@ def _ask_for(process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
         asking.flush()
 
 
-def _read_answer(process: subprocess.Popen[bytes], most: int | None = None) -> bytes | None:
-    """The content; None if git has none. With `most`, raises `EOFError` if git has ended, or for
+def _read_answer(
+    process: subprocess.Popen[bytes], max_bytes: int | None = None
+) -> bytes | None:
+    """The content; None if git has none. With `max_bytes`, raises `EOFError` if git has ended, or for
     a content of more bytes.
     """
     answering = process.stdout
     assert answering is not None  # it is a pipe
     try:
         head = answering.readline().split()
-        if len(head) == 3 and (most is None or int(head[2]) <= most):
+        if len(head) == 3 and (max_bytes is None or int(head[2]) <= max_bytes):
             content = answering.read(int(head[2]))
             answering.read(1)
             if len(content) == int(head[2]):
@@ -111,7 +113,7 @@ def _read_answer(process: subprocess.Popen[bytes], most: int | None = None) -> b
             return None
     except OSError:  # it has ended
         pass
-    if most is not None:
+    if max_bytes is not None:
         raise EOFError
     return None
 

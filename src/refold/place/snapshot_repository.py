@@ -222,9 +222,9 @@ class SnapshotRepository:
             yield GitBlobReader(own, start_lender)
 
     @contextmanager
-    def _start_cat_file(self, how: str) -> Generator[subprocess.Popen[bytes]]:
+    def _start_cat_file(self, option: str) -> Generator[subprocess.Popen[bytes]]:
         process = programs.start_bounded(
-            (self._git, "cat-file", how),
+            (self._git, "cat-file", option),
             cwd=self.directory,
             env=self._environment("/", None),
             stdin=subprocess.PIPE,

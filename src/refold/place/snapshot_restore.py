@@ -205,7 +205,7 @@ def _write_file(
     to: SnapshotFile,
     state: _DiskEntry,
     content: bytes,
-    way: _WriteOptions,
+    options: _WriteOptions,
 ) -> None:
     last = os.path.basename(step.path)
     with _restore_errors(step), _folder(step, make=True) as folder:
@@ -214,8 +214,8 @@ def _write_file(
             if to.mode == _LINK:
                 os.symlink(os.fsdecode(content), half, dir_fd=folder)
             else:
-                bits = _permission_bits(folder, last, to, way.umask)
-                _write(folder, half, content, bits, way.is_synced)
+                bits = _permission_bits(folder, last, to, options.umask)
+                _write(folder, half, content, bits, options.is_synced)
             if state.kept is not None:
                 _check_unchanged(step, folder, last, state)
             else:
@@ -298,9 +298,9 @@ def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
             os.close(folder)
 
 
-def _make_folders(top: int, away: str) -> None:
+def _make_folders(top: int, path: str) -> None:
     created = ""
-    for part in away.split("/"):
+    for part in path.split("/"):
         above = open_beneath(top, created or ".", FOLDER_FLAGS)
         try:
             with suppress(FileExistsError):

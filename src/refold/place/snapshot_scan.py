@@ -69,9 +69,9 @@ class Scan:
     """Remembers what it saw: a scan of unchanged files costs one call of git."""
 
     def __init__(
-        self, repository: SnapshotRepository, ignored: IgnoreRules, session: str
+        self, repository: SnapshotRepository, rules: IgnoreRules, session: str
     ) -> None:
-        self._repository, self._ignored = repository, ignored
+        self._repository, self._ignored = repository, rules
         self._session = f"sessions/{session or 'unnamed'}"
         self._trees = dict[str, str]()
         self._tracked = dict[str, tuple[int, int]]()  # the user's index, when last read
@@ -168,12 +168,12 @@ class _RootScan:
     """
 
     def __init__(
-        self, repository: SnapshotRepository, ignored: IgnoreRules, place: tuple[str, str],
-        others: Sequence[str], session: str, lock: int,
+        self, repository: SnapshotRepository, rules: IgnoreRules, place: tuple[str, str],
+        other_roots: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
         (self.root, self._base), self._held = place, lock
         root, self._began = self.root, 0.0  # when the files were compared with the index
-        self._repository, self._ignored, self._others = repository, ignored, others
+        self._repository, self._ignored, self._others = repository, rules, other_roots
         self._folder = repository.directory / session
         self._set_paths("" if (around := repository_around(root)) == "/" else around)
 
@@ -216,7 +216,7 @@ class _RootScan:
         return paths - inside, changed, folders
 
     def secure_lent(
-        self, changed: Mapping[str, str], progress: ScanProgress
+        self, old_names: Mapping[str, str], progress: ScanProgress
     ) -> tuple[set[str], bool]:
         """Store the contents that changed files had, and again those that the lender deleted.
         Return the files whose content is lost, and whether files were read again.
@@ -224,13 +224,13 @@ class _RootScan:
         lender, again = read_lender(self._lender), False
         if lender is None:
             return set(), False
-        gone = set(self._copy_lent(sorted(set(changed.values()))))
-        lost = {os.path.join(self.root, p) for p, name in changed.items() if name in gone}
+        gone = set(self._copy_lent(sorted(set(old_names.values()))))
+        lost = {os.path.join(self.root, p) for p, name in old_names.items() if name in gone}
         with suppress(OSError):
             stamp = stamp_of(lender.objects)
             if stamp != lender.stamp:
                 again = self._store_again(
-                    self._repository.with_lenders(), changed, progress
+                    self._repository.with_lenders(), old_names, progress
                 )
                 write_lender(self._lender, Lender(lender.objects, stamp))
         return lost, again
@@ -243,7 +243,10 @@ class _RootScan:
         return self._store_again(self._repository, {}, progress)
 
     def _store_again(
-        self, among: SnapshotRepository, changed: Mapping[str, str], progress: ScanProgress
+        self,
+        among: SnapshotRepository,
+        old_names: Mapping[str, str],
+        progress: ScanProgress,
     ) -> bool:
         """Store the files whose content is not in `among`, without those that changed."""
         names = {
@@ -251,7 +254,7 @@ class _RootScan:
             for path, entry in self._entries().items()
         }
         lost = set(among.missing(sorted(set(names.values()))))
-        paths = [p for p, name in names.items() if name in lost and p not in changed]
+        paths = [p for p, name in names.items() if name in lost and p not in old_names]
         if paths:
             self._store_in_pack(paths, "", progress)
         return bool(paths)
@@ -478,12 +481,12 @@ def _replace_by_hard_link(source: Path, target: Path) -> None:
     beside.replace(target)
 
 
-def _delete_old_indexes(folder: Path, ours: Path) -> None:
+def _delete_old_indexes(folder: Path, own_index: Path) -> None:
     """Delete the indexes of sessions that were not used for long. Snapshots stay."""
     limit = time.time() - _UNUSED_INDEX_SECONDS
     with suppress(OSError):
         for entry in folder.iterdir():
-            if entry != ours and entry.stat().st_mtime < limit:
+            if entry != own_index and entry.stat().st_mtime < limit:
                 shutil.rmtree(entry, ignore_errors=True)
 
 

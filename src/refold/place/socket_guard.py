@@ -27,8 +27,8 @@ from functools import cache, partial
 from queue import SimpleQueue
 from threading import Thread
 
-from refold.place.datagram_pairs import make_pair, makes_pair
-from refold.place.directory_modes import set_mode, sets_mode
+from refold.place.datagram_pairs import is_pair_call, make_pair
+from refold.place.directory_modes import is_mode_call, set_mode
 from refold.place.mountinfo import mounts
 from refold.place.seccomp import LINE_STRUCT, guard_filter, native_architecture
 from refold.place.socket_owner import is_own_socket
@@ -135,10 +135,10 @@ class SocketGuard:
         """Do what the caller asked for. Return an error number, or 0. Raises `OSError`."""
         self.asked = True
         self._check(stopped_call)
-        if sets_mode(stopped_call.number):
+        if is_mode_call(stopped_call.number):
             set_mode(stopped_call)
             return 0
-        if makes_pair(stopped_call.number):
+        if is_pair_call(stopped_call.number):
             make_pair(stopped_call, self._control, partial(self._check, stopped_call))
             return 0
         number, address, length = stopped_call.arguments[:3]

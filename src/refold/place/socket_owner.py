@@ -76,7 +76,7 @@ def _first_process(pid: int) -> int:
     return pid
 
 
-def _is_bound_to(process: int, number: int, link: str, wanted: os.stat_result) -> bool:
+def _is_bound_to(process: int, number: int, link: str, status: os.stat_result) -> bool:
     with ExitStack() as stack:
         try:
             copy = descriptor_of(process, number, stack)
@@ -84,6 +84,6 @@ def _is_bound_to(process: int, number: int, link: str, wanted: os.stat_result) -
                 return False
             bound = fcntl.ioctl(copy, _BOUND_FILE)
             stack.callback(os.close, bound)
-            return os.path.samestat(os.fstat(bound), wanted)
+            return os.path.samestat(os.fstat(bound), status)
         except OSError:  # it has ended, or is bound to no file
             return False

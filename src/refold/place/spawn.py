@@ -73,13 +73,13 @@ class RunningCommand(Struct, frozen=True):
     problem: str = ""  # why its sandbox could not be set up; then it has not run
     attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its network filter
 
-    def setup_failure(self, printed: bytes) -> str:
+    def setup_failure(self, output: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
         if self.problem:
             return self.problem
         if self.launch.own_space:
             with suppress(OSError):
-                return start_failure(os.read(self.news, 65536), printed)
+                return start_failure(os.read(self.news, 65536), output)
         return ""
 
 
@@ -314,7 +314,7 @@ def _start_process(
     cwd: str,
     env: Mapping[str, str],
     stdin: int,
-    passed: Sequence[int] = (),
+    descriptors: Sequence[int] = (),
 ) -> "tuple[subprocess.Popen[bytes], int]":
     """The process, and the descriptor to read its output from. Raises `OSError`."""
     reading, writing = open_pipe()
@@ -327,7 +327,7 @@ def _start_process(
             stdout=writing,
             stderr=writing,
             start_new_session=True,
-            pass_fds=passed,
+            pass_fds=descriptors,
         )
     except BaseException:
         close_descriptors(reading)

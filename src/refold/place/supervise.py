@@ -292,11 +292,15 @@ class _Watch:
         return self._process.poll() is not None
 
     def listen(
-        self, output: OutputPipe, stop: int, seconds: float, *more: int
+        self, output: OutputPipe, stop: int, seconds: float, *more_descriptors: int
     ) -> list[int]:
-        """Wait for output, a stop, one of `more` or a timeout. Return the readable descriptors."""
+        """Wait for output, a stop, one of `more_descriptors` or a timeout. Return the readable descriptors."""
         ready = select.poll()
-        for number in (stop, *((output.reading,) if output.open else ()), *more):
+        for number in (
+            stop,
+            *((output.reading,) if output.open else ()),
+            *more_descriptors,
+        ):
             ready.register(number, select.POLLIN)
         descriptors = [number for number, _ in ready.poll(seconds * 1000)]
         if output.reading in descriptors or output.seconds_until_due == 0:
@@ -413,9 +417,9 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _exit_code(returned: int | None) -> int | None:
+def _exit_code(return_code: int | None) -> int | None:
     """The exit code as shells report it: 128 and more for a signal."""
-    return 128 - returned if returned is not None and returned < 0 else returned
+    return 128 - return_code if return_code is not None and return_code < 0 else return_code
 
 
 def _wake_pipe() -> tuple[int, int]:

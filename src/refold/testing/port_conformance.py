@@ -105,10 +105,10 @@ class RunnerContract:
         await runner.wake("a")
         (claim,) = await _next_claims(runner)
         with anyio.fail_after(_LIMIT_SECONDS):
-            await claim.wait_woken()  # by the first
+            await claim.wait_for_wake()  # by the first
             assert not await self._is_woken(claim)
             await runner.wake("a")
-            await claim.wait_woken()
+            await claim.wait_for_wake()
 
         assert not await self._has_claim(runner)
 
@@ -117,11 +117,11 @@ class RunnerContract:
     ) -> None:
         await runner.wake("a")
         (first,) = await _next_claims(runner)
-        await first.wait_woken()
+        await first.wait_for_wake()
         await runner.wake("a")
         await first.end()
         (second,) = await _next_claims(runner)
-        await second.wait_woken()
+        await second.wait_for_wake()
         await second.end()
 
         assert not await self._has_claim(runner)
@@ -132,7 +132,7 @@ class RunnerContract:
         for _ in range(3):
             await runner.wake("a")
             (claim,) = await _next_claims(runner)
-            await claim.wait_woken()
+            await claim.wait_for_wake()
             await claim.end()
             numbers.append(claim.number)
 
@@ -153,7 +153,7 @@ class RunnerContract:
         with anyio.fail_after(_LIMIT_SECONDS):
             async with anyio.create_task_group() as group:
                 group.start_soon(stop)
-                steps.append(await claim.wait_cancelled())
+                steps.append(await claim.wait_for_cancel())
                 await anyio.sleep(self.moment_seconds)
                 steps.append("ending")
                 await claim.end()
@@ -165,10 +165,10 @@ class RunnerContract:
     ) -> None:
         await runner.wake("a")
         (claim,) = await _next_claims(runner)
-        await claim.wait_woken()
+        await claim.wait_for_wake()
         async with anyio.create_task_group() as group:
             group.start_soon(runner.stop, "a")
-            assert await claim.wait_cancelled() == ""
+            assert await claim.wait_for_cancel() == ""
             await claim.end()
 
         assert not await self._has_claim(runner)
@@ -189,7 +189,7 @@ class RunnerContract:
 
     async def _is_woken(self, claim: SessionClaim) -> bool:
         with anyio.move_on_after(self.moment_seconds):
-            await claim.wait_woken()
+            await claim.wait_for_wake()
             return True
         return False
 

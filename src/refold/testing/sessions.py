@@ -97,12 +97,12 @@ class SessionsOfLines:
         return CatalogueOfLines(self._files, tell, notice)
 
     def entries(
-        self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
+        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
         with self._files() as files:
-            return files.entries(session, known, begins=begins)
+            return files.entries(session, known_head, begins=begins)
 
-    def history(self, session: str, *, until: int | None = None) -> EventHistory:
+    def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         return EventHistory(self.entries(session)[0])
 
     def mentions(self, session: str, text: bytes) -> bool:

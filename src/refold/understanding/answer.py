@@ -21,8 +21,8 @@ from refold.understanding.statements import (
     NAME_MISSING,
     NOT_STATED,
     items_of,
-    numbers_in,
     one_sentence,
+    source_numbers,
     sum_up,
     unknown_names,
     words_of,
@@ -81,9 +81,9 @@ def to_question(question: str, facts: Sequence[Fact]) -> ModelQuestion:
 
 
 def check_claims(
-    answer: str | LeafFailed, facts: Sequence[Fact], read: Callable[[str], str | None]
+    answer: str | LeafFailed, facts: Sequence[Fact], read_text: Callable[[str], str | None]
 ) -> CheckedClaims:
-    """The claims of an answer whose evidence is in the files now, which `read` gives.
+    """The claims of an answer whose evidence is in the files now, which `read_text` gives.
 
     Raises `ValueError` if it is not an answer.
     """
@@ -91,7 +91,7 @@ def check_claims(
         raise ValueError(str(answer))
     claims, dropped = list[ShownClaim](), Counter[str]()
     for item in items_of(answer, "claims"):
-        result = _check(item, facts, read)
+        result = _check(item, facts, read_text)
         if isinstance(result, str):
             dropped[result] += 1
         elif result not in claims:
@@ -100,26 +100,28 @@ def check_claims(
 
 
 def _check(
-    item: Mapping[str, object], facts: Sequence[Fact], read: Callable[[str], str | None]
+    item: Mapping[str, object],
+    facts: Sequence[Fact],
+    read_text: Callable[[str], str | None],
 ) -> ShownClaim | str:
     claim = one_sentence(item.get("claim"))
     if not claim:
         return NOT_STATED
-    numbers = numbers_in(item, len(facts))
+    numbers = source_numbers(item, len(facts))
     if not numbers:
         return NUMBER_MISSING
     shown = [facts[number - 1] for number in numbers]
     if unknown_names(claim, words_of(*(_whole_text(fact) for fact in shown))):
         return NAME_MISSING
     evidence = [item for fact in shown for item in fact.evidence]
-    if not evidence or not all(is_there(item, read) for item in evidence):
+    if not evidence or not all(is_present(item, read_text) for item in evidence):
         return PLACE_MISSING
     return ShownClaim(claim, tuple(dict.fromkeys(evidence))[:_MAX_EVIDENCE])
 
 
-def is_there(evidence: Evidence, read: Callable[[str], str | None]) -> bool:
+def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bool:
     """Whether the quote is on these lines of the file now."""
-    text = read(evidence.path)
+    text = read_text(evidence.path)
     first, _, last = evidence.lines.partition("-")
     if text is None or not first.isdecimal():
         return False
@@ -156,9 +158,9 @@ def _use_fact(use: Use, name: str, word: str) -> Fact:
     return _line_fact(f"{caller}{word} {name}", use.path, use.line, use.text)
 
 
-def _line_fact(what: str, path: str, line: int, text: str) -> Fact:
+def _line_fact(role: str, path: str, line: int, text: str) -> Fact:
     text = text.strip()
-    return Fact(f"{path}:{line} {what}: {text}", (Evidence(path, str(line), text),), True)
+    return Fact(f"{path}:{line} {role}: {text}", (Evidence(path, str(line), text),), True)
 
 
 def _best(question: str, statements: Sequence[KnownStatement]) -> Sequence[KnownStatement]:

@@ -27,8 +27,8 @@ from refold.understanding.statements import (
     FilePiece,
     check_answer,
     items_of,
-    numbers_in,
     one_sentence,
+    source_numbers,
     unknown_names,
 )
 from refold.understanding.survey import Module, Survey
@@ -142,13 +142,13 @@ def forget_superseded(survey: Survey, statements: StatementFile) -> None:
         statements.forget_modules(survey.gone_modules())
 
 
-def _ready_modules(survey: Survey, asked: set[tuple[str, str]]) -> Sequence[Module]:
+def _ready_modules(survey: Survey, asked_modules: set[tuple[str, str]]) -> Sequence[Module]:
     return [
         module
         for module in survey.modules
         if module.is_complete
         and (not module.is_fresh or (module.notes is not None and module.notes.failed))
-        and (module.path, module.content) not in asked
+        and (module.path, module.content) not in asked_modules
     ]
 
 
@@ -201,7 +201,7 @@ def _check_module_statement(
     text = one_sentence(item.get("text"))
     if not text:
         return NOT_STATED
-    numbers = numbers_in(item, len(module.lines))
+    numbers = source_numbers(item, len(module.lines))
     if not numbers:
         return NUMBER_MISSING
     if unknown_names(text, module.words):

@@ -71,13 +71,13 @@ class LeafSession:
 
 @asynccontextmanager
 async def open_leaf_session(
-    store: Store, started: SessionStarted, purpose: str, setup: LeafSetup
+    store: Store, start: SessionStarted, purpose: str, setup: LeafSetup
 ) -> AsyncGenerator[LeafSession]:
     """A new session in `store`. `purpose` is shown where sessions are listed."""
     record = Recorder(store, masks=setup.masks)
     await record.open()
     try:
-        await record(started, by="map")
+        await record(start, by="map")
         view = await record(Said(purpose, sender="map"), by="map")
         await record(TurnStarted(view.seq), by="map", kept=True)
         session = LeafSession(record, setup)

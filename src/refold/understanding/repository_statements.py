@@ -39,7 +39,7 @@ class RepositoryStatements:
         scope = list(dict.fromkeys((*self.scope, *paths)))
         if "" in scope:  # what is named besides are tests
             scope = ["", *(path for path in scope if path and _names_tests(path))]
-        self.file.put_about(_SCOPE, msgspec.json.encode(scope).decode())
+        self.file.put_metadata(_SCOPE, msgspec.json.encode(scope).decode())
 
     @property
     def last_session(self) -> str:
@@ -47,7 +47,7 @@ class RepositoryStatements:
         return self.file.about(_SESSION)
 
     def note_session(self, id_: str) -> None:
-        self.file.put_about(_SESSION, id_)
+        self.file.put_metadata(_SESSION, id_)
 
     def survey(self) -> Survey:
         """What is known about the files in scope, as they are now."""

@@ -107,7 +107,7 @@ class StatementFile:
         rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
         return next((str(value) for (value,) in rows), "")
 
-    def put_about(self, name: str, value: str) -> None:
+    def put_metadata(self, name: str, value: str) -> None:
         self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", [(name, value)])
 
     def _read(self, statement: str, kind: type[T]) -> Sequence[T]:

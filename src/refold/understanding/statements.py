@@ -136,11 +136,11 @@ def items_of(answer: str, name: str) -> Iterator[Mapping[str, object]]:
             yield cast("dict[str, object]", item)
 
 
-def numbers_in(item: Mapping[str, object], count: int) -> Sequence[int]:
-    """The numbers under `from`; none if one of them is not from 1 to `count`."""
+def source_numbers(item: Mapping[str, object], max_number: int) -> Sequence[int]:
+    """The numbers under `from`; none if one of them is not from 1 to `max_number`."""
     value = item.get("from")
     numbers = cast("list[object]", value) if isinstance(value, list) else [value]
-    whole = [n for n in numbers if isinstance(n, int) and 1 <= n <= count]
+    whole = [n for n in numbers if isinstance(n, int) and 1 <= n <= max_number]
     return tuple(dict.fromkeys(whole)) if len(whole) == len(numbers) else ()
 
 
@@ -164,10 +164,10 @@ def _check(
     return Statement(stated, place.first, place.last, normalize_quote(quote))
 
 
-def find_quote(text: Passage, quote: str, near: int = 0) -> LineRange | None:
-    """The lines with this quote that are nearest to line `near`."""
+def find_quote(text: Passage, quote: str, near_line: int = 0) -> LineRange | None:
+    """The lines with this quote that are nearest to line `near_line`."""
     places = text.places(normalize_quote(quote), limit=50)
-    return min(places, key=lambda place: abs(place.first - near), default=None)
+    return min(places, key=lambda place: abs(place.first - near_line), default=None)
 
 
 def one_sentence(value: object) -> str:
@@ -182,12 +182,10 @@ def words_of(*texts: str) -> frozenset[str]:
     return frozenset(word for text in texts for word in _WORD_PATTERN.findall(text))
 
 
-def unknown_names(stated: str, words: frozenset[str]) -> Sequence[str]:
+def unknown_names(text: str, words: frozenset[str]) -> Sequence[str]:
     """The words in backticks that are not among `words`."""
     names = (
-        word
-        for name in _NAME_PATTERN.findall(stated)
-        for word in _WORD_PATTERN.findall(name)
+        word for name in _NAME_PATTERN.findall(text) for word in _WORD_PATTERN.findall(name)
     )
     return [name for name in names if name not in words]
 

@@ -132,7 +132,7 @@ class MapFile:
             self._sql.executemany("UPDATE files SET state = ? WHERE path = ?", touched)
             before = self.about(CHANGED_FILES)
             count = len(files) + (int(before) if before.isdecimal() else 0)
-            self._write_about({CHANGED_FILES: str(count)})
+            self._write_metadata({CHANGED_FILES: str(count)})
 
         self._change(put_all)
 
@@ -151,7 +151,7 @@ class MapFile:
         def replace() -> None:
             self._sql.execute("DELETE FROM ranks")
             self._sql.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?)", rows)
-            self._write_about({RANKED_FILES: str(count), CHANGED_FILES: "0"})
+            self._write_metadata({RANKED_FILES: str(count), CHANGED_FILES: "0"})
 
         self._change(replace)
 
@@ -170,8 +170,8 @@ class MapFile:
             int(changed) if changed.isdecimal() else 0,
         )
 
-    def put_about(self, about: Mapping[str, str]) -> None:
-        self._change(lambda: self._write_about(about))
+    def put_metadata(self, about: Mapping[str, str]) -> None:
+        self._change(lambda: self._write_metadata(about))
 
     def about(self, name: str) -> str:
         rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
@@ -191,12 +191,12 @@ class MapFile:
             "SELECT key, path, defines, mentions FROM names JOIN files USING (key) ORDER BY key"
         )
 
-    def defining(self, name: str) -> Sequence[int]:
+    def files_defining(self, name: str) -> Sequence[int]:
         """The keys of files that may define the name: a few too many, none too few."""
-        return self._having("defines", name)
+        return self._keys_with("defines", name)
 
-    def mentioning(self, name: str) -> Sequence[int]:
-        return self._having("mentions", name)
+    def files_mentioning(self, name: str) -> Sequence[int]:
+        return self._keys_with("mentions", name)
 
     def ranks(self, keys: Sequence[int]) -> Mapping[int, FileRank]:
         rows = self._by_keys(
@@ -222,7 +222,7 @@ class MapFile:
             marks = ",".join("?" * len(some))
             yield from self._sql.execute(f"{statement} ({marks})", some)
 
-    def _having(self, column: str, name: str) -> Sequence[int]:
+    def _keys_with(self, column: str, name: str) -> Sequence[int]:
         wanted = name_hash(name).to_bytes(4, sys.byteorder)
         rows = self._sql.execute(
             f"SELECT key FROM names WHERE instr({column}, ?) ORDER BY key", (wanted,)
@@ -252,7 +252,7 @@ class MapFile:
         for table in ("files", "facts", "names", "ranks"):
             self._sql.executemany(f"DELETE FROM {table} WHERE key = ?", rows)
 
-    def _write_about(self, about: Mapping[str, str]) -> None:
+    def _write_metadata(self, about: Mapping[str, str]) -> None:
         self._sql.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
 
     def _change(self, function: Callable[[], object]) -> None:

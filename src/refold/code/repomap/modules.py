@@ -97,8 +97,8 @@ def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
 def _nearest(path: str, matches: Sequence[str]) -> Sequence[str]:
     """The matches that share the most folders with `path`."""
 
-    def common_folders(other: str) -> int:
-        pairs = zip(path.split("/"), other.split("/"), strict=False)
+    def common_folders(match: str) -> int:
+        pairs = zip(path.split("/"), match.split("/"), strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     most = max(map(common_folders, matches))

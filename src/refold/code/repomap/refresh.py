@@ -95,7 +95,7 @@ class Refresher:
         self.known = {path: file for path, file in known.items() if path in self.states}
         pending = self._pending(known, first)
         # A file that was read while it could still change without a trace is known all the same.
-        unknown = {path for path in pending if not self._was_read_so(known.get(path), path)}
+        unknown = {path for path in pending if not self._is_read(known.get(path), path)}
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
         self._attempt = _Attempt(self.map.path, number)
         for done in self._read(pending[number::shares], known, until):
@@ -121,17 +121,17 @@ class Refresher:
         ]
         self.map.put_ranks(rank.rank_files(names, self.map.definitions), len(names))
 
-    def _forget_deleted(self, known: Mapping[str, KnownFile]) -> None:
+    def _forget_deleted(self, known_files: Mapping[str, KnownFile]) -> None:
         if not self._is_listed_whole:
             return
-        gone = [file.key for path, file in known.items() if path not in self.states]
+        gone = [file.key for path, file in known_files.items() if path not in self.states]
         if gone:
             self.map.remove(gone)
         if self.map.about(LISTED_FILES) != str(len(self.states)):
-            self.map.put_about({LISTED_FILES: str(len(self.states))})
+            self.map.put_metadata({LISTED_FILES: str(len(self.states))})
 
-    def _list(self, until: float | None) -> Mapping[str, str]:
-        limit = time.monotonic() + _WALK_SECONDS if until is not None else None
+    def _list(self, deadline: float | None) -> Mapping[str, str]:
+        limit = time.monotonic() + _WALK_SECONDS if deadline is not None else None
         states, start = dict[str, str](), len(self._root.rstrip("/")) + 1
 
         def stop_late() -> None:
@@ -149,12 +149,12 @@ class Refresher:
         return states
 
     def _pending(
-        self, known: Mapping[str, KnownFile], first: Sequence[str]
+        self, known_files: Mapping[str, KnownFile], first: Sequence[str]
     ) -> Sequence[str]:
         parsers = dict[str, str]()
 
         def is_current(path: str, state: str) -> bool:
-            file = known.get(path)
+            file = known_files.get(path)
             if file is None or file.state != state:
                 return False
             if file.parser != "plain" or file.problem == _CRASH_REASON:
@@ -175,20 +175,23 @@ class Refresher:
 
         return sorted(pending, key=order)
 
-    def _was_read_so(self, file: KnownFile | None, path: str) -> bool:
+    def _is_read(self, file: KnownFile | None, path: str) -> bool:
         return file is not None and file.state.removesuffix(_RACY_MARK) == self.states[path]
 
     def _read(
-        self, paths: Sequence[str], known: Mapping[str, KnownFile], until: float | None
+        self,
+        paths: Sequence[str],
+        known_files: Mapping[str, KnownFile],
+        deadline: float | None,
     ) -> Iterator[Sequence[str]]:
         """Read files and keep their facts; yield the paths of each batch that is kept."""
         batch, touched = list[tuple[str, str, str, FileFacts]](), dict[str, str]()
         since = time.monotonic()
         for path in paths:
             now = time.monotonic()
-            if until is not None and now > until:
+            if deadline is not None and now > deadline:
                 break
-            entry = self._read_file(path, known.get(path))
+            entry = self._read_file(path, known_files.get(path))
             if entry is None:
                 touched[path] = self._state_to_keep(path)
             else:
@@ -232,13 +235,13 @@ class Refresher:
             else f"{state}{_RACY_MARK}"
         )
 
-    def _rank_if_stale(self, until: float | None) -> bool:
+    def _rank_if_stale(self, deadline: float | None) -> bool:
         """Whether the ranks are those of these files, or nearly."""
         ranked, changed = self.map.rank_state()
         if ranked >= 0 and changed <= ranked * _STALE_RANK_SHARE:
             return True
         count = self.map.counts()[0]
-        if count and (until is None or count <= _QUICK_RANK_FILES):
+        if count and (deadline is None or count <= _QUICK_RANK_FILES):
             self.rank()
             return True
         return False

@@ -139,7 +139,7 @@ class RepositoryMap:
         """Definitions and uses of a name, or of a member as `Class.name`."""
         *_, last = name.replace("::", ".").split(".")
         places = self._definitions_of(name, last)
-        files = [key for key in self._map.mentioning(last) if key in self._paths]
+        files = [key for key in self._map.files_mentioning(last) if key in self._paths]
         uses, unread = self._find_uses(last, files, {place.path for place in places})
         certain, others = self._split(name, places, uses)
         tests = [use for use in certain + others if is_test(use.path)]
@@ -239,7 +239,7 @@ class RepositoryMap:
                 break
         return chosen
 
-    def _best_definitions(self, key: int, named: frozenset[str]) -> Sequence[Place]:
+    def _best_definitions(self, key: int, names: frozenset[str]) -> Sequence[Place]:
         definitions = self._map.definitions([key]).get(key, ())
         weights = self._map.ranks([key]).get(key, FileRank(0.0)).weights
         if len(weights) != len(definitions):  # it was read since it was ranked
@@ -248,7 +248,7 @@ class RepositoryMap:
         def order(number: int) -> tuple[bool, float, int]:
             item = definitions[number]
             own = weights[number] * rank.name_weight(item.name)
-            return item.name not in named, -own, item.line
+            return item.name not in names, -own, item.line
 
         numbers = sorted(range(len(definitions)), key=order)
         return [Place(self._paths[key], definitions[number]) for number in numbers]
@@ -265,12 +265,12 @@ class RepositoryMap:
                 add(self._known[path].key, 2.0)
                 continue
             last = word.replace("::", ".").rpartition(".")[2]
-            defining = self._defining(last)
+            defining = self._files_defining(last)
             for key in defining:
                 add(key, 2.0 / len(defining))
             if defining:
                 names.add(last)
-                users = self._map.mentioning(last)
+                users = self._map.files_mentioning(last)
                 for key in users if len(users) <= _MAX_FOCUS_USERS else ():
                     add(key, 1.0 / len(users))
             elif len(word) > 2:
@@ -283,8 +283,8 @@ class RepositoryMap:
                     add(key, 1.0 / len(hits))
         return boosts, frozenset(names)
 
-    def _defining(self, name: str) -> Sequence[int]:
-        keys = [key for key in self._map.defining(name) if key in self._paths]
+    def _files_defining(self, name: str) -> Sequence[int]:
+        keys = [key for key in self._map.files_defining(name) if key in self._paths]
         definitions = self._map.definitions(keys)
         return [
             key for key in keys if any(d.name == name for d in definitions.get(key, ()))
@@ -292,7 +292,7 @@ class RepositoryMap:
 
     def _definitions_of(self, name: str, last: str) -> Sequence[Place]:
         places = list[Place]()
-        ranks = self._map.ranks(keys := self._defining(last))
+        ranks = self._map.ranks(keys := self._files_defining(last))
         for key in sorted(keys, key=lambda key: -ranks.get(key, FileRank(0.0)).rank):
             source = self._read(self._paths[key])
             if source is None:
@@ -335,7 +335,7 @@ class RepositoryMap:
         """The uses that mean these definitions, and those that only have the name."""
         last = name.replace("::", ".").rpartition(".")[2]
         defining = {place.path for place in places}
-        everywhere = {self._paths[key] for key in self._defining(last)}
+        everywhere = {self._paths[key] for key in self._files_defining(last)}
         if len(places) <= 1 and everywhere <= defining:
             return list(uses), []
         certain, others, answers = list[Use](), list[Use](), dict[str, bool]()
@@ -361,7 +361,7 @@ class RepositoryMap:
         importers = list[str]()
         word = self._modules.names(path)
         for part in dict.fromkeys((word, *word.replace("-", " ").split())):
-            for key in self._map.mentioning(part)[: _MAX_IMPORTERS * 10]:
+            for key in self._map.files_mentioning(part)[: _MAX_IMPORTERS * 10]:
                 other = self._paths.get(key)
                 if (
                     other
@@ -381,9 +381,9 @@ class RepositoryMap:
                 scores[other] = scores.get(other, 0.0) + 3.0
         names = dict.fromkeys(d.name for d in definitions if not d.name.startswith("__"))
         for name in list(names)[:100]:
-            if len(self._defining(name)) != 1:
+            if len(self._files_defining(name)) != 1:
                 continue
-            for key in self._map.mentioning(name):
+            for key in self._map.files_mentioning(name):
                 if (other := self._paths.get(key)) and is_test(other) and other != path:
                     scores[other] = scores.get(other, 0.0) + 1.0
         stem = os.path.splitext(os.path.basename(path))[0]

@@ -143,10 +143,10 @@ class FileViews:
         self._reader, (self._writers, self._queue) = reader, work
         self._opened: ViewCache | None = None
 
-    async def load(self, until: int | None = None) -> FoldedView | None:
+    async def load(self, up_to: int | None = None) -> FoldedView | None:
         if not self._is_stored():  # as of most sessions: without a hop to a thread
             return None
-        return await self._writers.run(self._queue, partial(self._load, until))
+        return await self._writers.run(self._queue, partial(self._load, up_to))
 
     def save_soon(self, view: "View", head: "Head") -> None:
         self._writers.start(self._queue, lambda: self._cache.save(view, head))
@@ -154,8 +154,8 @@ class FileViews:
     def _is_stored(self) -> bool:
         return os.path.exists(self._directory / log_file.VIEWS_FILE_NAME)
 
-    def _load(self, until: int | None) -> FoldedView | None:
-        folded = self._cache.load(until)
+    def _load(self, up_to: int | None) -> FoldedView | None:
+        folded = self._cache.load(up_to)
         if folded is not None:
             self._reader.skip_to(folded.view.seq, folded.end)
         return folded

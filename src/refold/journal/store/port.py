@@ -57,19 +57,19 @@ class FoldedView(Struct, frozen=True):
 class Views(Protocol):
     """A cache of folded views, so that a long journal need not be folded from its start.
 
-    `load` gives the newest view that may be used, or the newest one up to the event `until`; None:
+    `load` gives the newest view that may be used, or the newest one up to the event `up_to`; None:
     there is none. `save_soon` returns at once, and may fail without notice. It is for the holder
     of the writer lock.
     """
 
-    async def load(self, until: int | None = None) -> FoldedView | None: ...
+    async def load(self, up_to: int | None = None) -> FoldedView | None: ...
     def save_soon(self, view: "View", head: "Head") -> None: ...
 
 
 class NoViews:
     """The cache of a store that keeps none."""
 
-    async def load(self, until: int | None = None) -> FoldedView | None:
+    async def load(self, up_to: int | None = None) -> FoldedView | None:
         return None
 
     def save_soon(self, view: "View", head: "Head") -> None:

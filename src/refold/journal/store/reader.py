@@ -14,13 +14,13 @@ class Reader:
         self._path = path
         self._line = self._byte = 0  # the lines read, and where they end
 
-    def read(self, after: int, until: int | None = None) -> list[bytes]:
-        """The lines after line `after`, in the first `until` bytes or in the whole file."""
+    def read(self, after: int, up_to: int | None = None) -> list[bytes]:
+        """The lines after line `after`, in the first `up_to` bytes or in the whole file."""
         line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
-        data = self._read_from(byte, until)
+        data = self._read_from(byte, up_to)
         if data is None:  # truncated, or no line ends there any more
             line, byte = 0, 0
-            data = self._read_from(0, until) or b""
+            data = self._read_from(0, up_to) or b""
         end = data.rfind(b"\n") + 1
         lines = data[:end].split(b"\n")[:-1]
         self._line, self._byte = line + len(lines), byte + end
@@ -30,11 +30,11 @@ class Reader:
         """Continue after line `line`, which ends at `byte`, as if what is before had been read."""
         self._line, self._byte = line, byte
 
-    def _read_from(self, byte: int, until: int | None) -> bytes | None:
+    def _read_from(self, byte: int, up_to: int | None) -> bytes | None:
         try:
             with self._path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                end = size if until is None else min(size, until)
+                end = size if up_to is None else min(size, up_to)
                 if byte and (end < byte or os.pread(file.fileno(), 1, byte - 1) != b"\n"):
                     return None
                 file.seek(byte)

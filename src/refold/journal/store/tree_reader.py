@@ -73,25 +73,25 @@ def tree_of(source: TreeSource, session: str) -> Node:
 
 
 def entries_in(
-    path: Path, known: tuple[int, str] = (0, ""), *, begins: bool = False
+    path: Path, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
 ) -> tuple[list[Entry], str]:
     """The valid entries of the session in this directory, as `entries_of`."""
-    return entries_of(JournalLines(path), known, begins=begins)
+    return entries_of(JournalLines(path), known_head, begins=begins)
 
 
 def entries_of(
-    source: TreeSource, known: tuple[int, str] = (0, ""), *, begins: bool = False
+    source: TreeSource, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
 ) -> tuple[list[Entry], str]:
     """The valid entries from the start of a session, and the damage after them, or "".
 
-    `known` is an event that the parent recorded, as (seq, hash). With `begins` there may be
+    `known_head` is an event that the parent recorded, as (seq, hash). With `begins` there may be
     no line yet.
     """
     entries: list[Entry] = []
-    name, seq = source.name, known[0]
+    name, seq = source.name, known_head[0]
     try:
         for entry, head in codec.decode(source.read(0)):
-            if head.seq == seq and head.h != known[1]:
+            if head.seq == seq and head.h != known_head[1]:
                 return entries, f"{name}: event {seq} is not the one that its parent knows"
             entries.append(entry)
         if len(entries) < seq:
@@ -105,12 +105,12 @@ def entries_of(
     return entries, ""
 
 
-def history_in(path: Path, key_file: Path, until: int | None) -> EventHistory:
-    """The valid entries of a session, with views near `until`, or near its end."""
+def history_in(path: Path, key_file: Path, up_to: int | None) -> EventHistory:
+    """The valid entries of a session, with views near `up_to`, or near its end."""
     from refold.journal.store.view_cache import ViewCache
 
     lines = Reader(path / log_file.FILE_NAME).read(0)
-    folded = ViewCache(path, key_file, Disk()).load(until)
+    folded = ViewCache(path, key_file, Disk()).load(up_to)
     head = Head(*folded.head) if folded else Head()
     head = codec.valid_head(lines[head.seq :], head)
     views = (*folded.earlier, folded.view) if folded else ()

@@ -67,20 +67,20 @@ class ViewCache:
         self._key_file, self._disk = key_file, disk
         self._table, self._last = ListTable(), _NO_PIECE
 
-    def load(self, until: int | None = None) -> FoldedView | None:
-        """The newest view that may be used, or the newest one up to the event `until`."""
+    def load(self, up_to: int | None = None) -> FoldedView | None:
+        """The newest view that may be used, or the newest one up to the event `up_to`."""
         try:
             key = _key_of(self._key_file)
             data, _ = read_regular(self._path, _MAX_BYTES, follow=False)
             with self._lines_path.open("rb") as lines:
                 pieces = list(_valid_pieces(data, lines, key))
-            pieces = [p for p in pieces if until is None or p.header.seq <= until]
+            pieces = [p for p in pieces if up_to is None or p.header.seq <= up_to]
             if not pieces:
                 return None
             decoded = decode_view([piece.content for piece in pieces])
         except (OSError, ValueError, LookupError, msgspec.MsgspecError):
             return None
-        if until is None:
+        if up_to is None:
             self._table, self._last = decoded.table, pieces[-1]
         header = pieces[-1].header
         head = (header.seq, header.h)

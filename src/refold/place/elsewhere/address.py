@@ -84,7 +84,7 @@ def address_below(text: str, name: str) -> str:
     return f"{whole}/~/{name}" if at_home else f"{whole}/{name}"
 
 
-def _of_ssh(text: str, name: str, path: str) -> PlaceAddress:
+def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
     host, colon, port = name.rpartition(":")
     if not colon:
         host, port = name, ""
@@ -98,7 +98,7 @@ def _of_ssh(text: str, name: str, path: str) -> PlaceAddress:
     )
 
 
-def _of_container(program: str) -> _Make:
+def _container_parser(program: str) -> _Make:
     def make(text: str, name: str, path: str) -> PlaceAddress:
         argv = (program, "exec", "-i", name, _PLACE_SHELL)
         return PlaceAddress(text, program, argv, _directory(text, path))
@@ -106,7 +106,7 @@ def _of_container(program: str) -> _Make:
     return make
 
 
-def _of_pod(text: str, name: str, path: str) -> PlaceAddress:
+def _parse_pod(text: str, name: str, path: str) -> PlaceAddress:
     pod, _, directory = path.lstrip("/").partition("/")
     if not _NAME_PATTERN.fullmatch(pod):
         raise BadInput(f"{text!r} names no pod: give k8s://namespace/pod/dir")
@@ -114,8 +114,8 @@ def _of_pod(text: str, name: str, path: str) -> PlaceAddress:
     return PlaceAddress(text, "k8s", argv, _directory(text, f"/{directory}"))
 
 
-def _of_command(text: str, rest: str) -> PlaceAddress:
-    command, mark, directory = rest.strip().strip('"').rpartition(" # ")
+def _parse_command(text: str, after_scheme: str) -> PlaceAddress:
+    command, mark, directory = after_scheme.strip().strip('"').rpartition(" # ")
     if not mark:
         command, directory = directory, _HOME_DIRECTORY
     try:
@@ -127,21 +127,21 @@ def _of_command(text: str, rest: str) -> PlaceAddress:
     return PlaceAddress(text, "cmd", argv, _directory(text, directory.strip()))
 
 
-def _of_image(text: str, rest: str) -> PlaceAddress:
-    image, mark, directory = rest.rpartition(" # ")
+def _parse_image(text: str, after_scheme: str) -> PlaceAddress:
+    image, mark, directory = after_scheme.rpartition(" # ")
     if not mark or not image.strip():
         raise BadInput(
             f"{text!r} must name an image and a directory of this machine: give "
             '"container:python:3.12-slim # /home/you/project"'
         )
-    return _made(text, "container", directory.strip(), image.strip())
+    return _container_address(text, "container", directory.strip(), image.strip())
 
 
-def _of_devcontainer(text: str, rest: str) -> PlaceAddress:
-    return _made(text, "devcontainer", rest.strip(), "")
+def _parse_devcontainer(text: str, after_scheme: str) -> PlaceAddress:
+    return _container_address(text, "devcontainer", after_scheme.strip(), "")
 
 
-def _made(text: str, kind: str, directory: str, image: str) -> PlaceAddress:
+def _container_address(text: str, kind: str, directory: str, image: str) -> PlaceAddress:
     directory = os.path.realpath(os.path.expanduser(_directory(text, directory)))
     return PlaceAddress(text, kind, (), directory, image)
 
@@ -159,13 +159,13 @@ def _directory(text: str, path: str) -> str:
 
 CONTAINER_KINDS = frozenset(("container", "devcontainer"))
 _PLAIN_KINDS: dict[str, Callable[[str, str], PlaceAddress]] = {
-    "cmd": _of_command,
-    "container": _of_image,
-    "devcontainer": _of_devcontainer,
+    "cmd": _parse_command,
+    "container": _parse_image,
+    "devcontainer": _parse_devcontainer,
 }
 _ADDRESS_KINDS: dict[str, _Make] = {
-    "ssh": _of_ssh,
-    "docker": _of_container("docker"),
-    "podman": _of_container("podman"),
-    "k8s": _of_pod,
+    "ssh": _parse_ssh,
+    "docker": _container_parser("docker"),
+    "podman": _container_parser("podman"),
+    "k8s": _parse_pod,
 }

@@ -167,7 +167,7 @@ class HomePacks:
             with open_incoming(self._repository) as pack:
                 known = [*reversed(here)][:_MAX_KNOWN_TREES]
                 receiving = _Receiving(pack)
-                call = begin("pack", b"", receiving.hear, wanted=wanted, known=known)
+                call = begin("pack", b"", receiving.receive, wanted=wanted, known=known)
                 _answer(call)
                 receiving.check()
                 pack.finish()
@@ -208,7 +208,7 @@ class _Receiving:
         self._pack = pack
         self._error: ToolFailed | OSError | None = None
 
-    def hear(self, answer: PlaceAnswer) -> None:
+    def receive(self, answer: PlaceAnswer) -> None:
         if answer.record.get("kind") == "data" and self._error is None:
             try:
                 self._pack.put(answer.raw)

@@ -65,10 +65,10 @@ class PlaceAnswer(Struct, frozen=True):
     record: Mapping[str, Any]
     raw: bytes
 
-    def read(self, wanted: type[T]) -> T:
-        """The record as `wanted`. Raises `ToolFailed` if the place sent something else."""
+    def read(self, type_: type[T]) -> T:
+        """The record as `type_`. Raises `ToolFailed` if the place sent something else."""
         try:
-            return msgspec.convert(self.record, wanted)
+            return msgspec.convert(self.record, type_)
         except msgspec.ValidationError as error:
             raise ToolFailed(f"The place sent an answer that is wrong: {error}.") from error
 
@@ -123,7 +123,7 @@ class OpenCall:
     def send_input(self, data: bytes) -> None:
         self._connection.send({"id": self.number, "do": "input"}, data)
 
-    def hear(self, answer: PlaceAnswer) -> None:
+    def receive(self, answer: PlaceAnswer) -> None:
         kind = answer.record.get("kind")
         if kind == "lost":
             return  # only this side can know that
@@ -136,7 +136,7 @@ class OpenCall:
             self.done.set()
         self._on_frame(answer)
 
-    def lose(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         self.error = ConnectionLost(reason)
         self.done.set()
         self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
@@ -152,9 +152,9 @@ class Pipe:
     """A place at the end of `address`. It is started by the first request. Close it."""
 
     def __init__(
-        self, address: PlaceAddress, wanted: PlaceSettings, environ: Mapping[str, str]
+        self, address: PlaceAddress, settings: PlaceSettings, environ: Mapping[str, str]
     ) -> None:
-        self.address, self._wanted, self._environ = address, wanted, environ
+        self.address, self._settings, self._environ = address, settings, environ
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._connections = 0
@@ -253,7 +253,7 @@ class Pipe:
                 self._connections += 1
                 connection = _Connection(self.address, self._environ)
                 try:
-                    connection.greet(self._wanted)
+                    connection.greet(self._settings)
                     self.at_connect(partial(self._begin, connection), connection.greeting)
                 except BaseException:
                     connection.close()
@@ -302,12 +302,12 @@ class _Connection:
         self._readers = [threading.Thread(target=self._collect_complaints, daemon=True)]
         self._readers[0].start()
 
-    def greet(self, wanted: PlaceSettings) -> None:
+    def greet(self, settings: PlaceSettings) -> None:
         """Start the place and make it ready. Raises `ToolFailed`."""
         try:
             write_all(self._writing, start_script())
             if self._wait_for_mark() == READY_MARK:
-                write_all(self._writing, first_bytes(wanted.cache))
+                write_all(self._writing, first_bytes(settings.cache))
         except OSError as error:
             raise self._unreachable("it ended at once") from error
         self._readers.append(threading.Thread(target=self._read, daemon=True))
@@ -319,8 +319,8 @@ class _Connection:
             {
                 "version": PROTOCOL_VERSION,
                 "root": self._address.directory,
-                "sandbox": wanted.sandbox,
-                "limits": wanted.limits,
+                "sandbox": settings.sandbox,
+                "limits": settings.limits,
             },
         )
         if not hello.done.wait(_CONNECT_SECONDS):
@@ -344,7 +344,7 @@ class _Connection:
             self._calls[call.number] = call
         self.send({"id": call.number, "do": do, **fields}, raw)
         if self.broken:  # it may have broken before the call was known
-            self._lose_calls()
+            self._fail_calls()
         return call
 
     def send(self, record: Mapping[str, object], raw: bytes = b"") -> None:
@@ -385,7 +385,7 @@ class _Connection:
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-        self._lose_calls()
+        self._fail_calls()
 
     def _wait_for_mark(self) -> bytes:
         """Skip what shells print, up to the mark of the place. Returns that."""
@@ -421,18 +421,18 @@ class _Connection:
                     take = self._calls.pop if ends else self._calls.get
                     call = take(number, None) if isinstance(number, int) else None
                 if call is not None:
-                    call.hear(PlaceAnswer(record, raw))
+                    call.receive(PlaceAnswer(record, raw))
         except (BadFrame, OSError) as error:
             why = f"it sent something that is not an answer ({error})"
         finally:
             self.broken = self.broken or why
-            self._lose_calls()
+            self._fail_calls()
 
-    def _lose_calls(self) -> None:
+    def _fail_calls(self) -> None:
         with self._calls_lock:
             calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.lose(
+            call.fail(
                 f"The connection to {self._name} was lost ({self._reason}) while this ran: it "
                 "may or may not have had its effect. The next call connects again."
             )
@@ -484,7 +484,7 @@ def _ignore(*_news: object) -> None:
     pass
 
 
-def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Ours without keys: the program may pass variables on, or be the place itself."""
-    named = {name: ours[name] for name in _FOR_CONNECTIONS if name in ours}
-    return {**environment(ours), **named}
+    named = {name: environ[name] for name in _FOR_CONNECTIONS if name in environ}
+    return {**environment(environ), **named}

@@ -54,16 +54,16 @@ class _Has(Struct, frozen=True):
 
 
 class PlaceCommands:
-    """`changed` is called when a command may have changed files."""
+    """`on_change` is called when a command may have changed files."""
 
     def __init__(
         self,
         pipe: Pipe,
         limits: Limits,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._pipe, self.limits, self._changed = pipe, limits, changed
+        self._pipe, self.limits, self._on_change = pipe, limits, on_change
         self._environment = environment or {}  # of the place, for commands that may write
         self._unread: Callable[[], Sequence[str]] = tuple
         self._programs = dict[str, bool]()  # shared with the results of `with_hidden_paths`
@@ -100,7 +100,7 @@ class PlaceCommands:
         try:
             return await run_command(running, extras)
         finally:
-            self._changed()
+            self._on_change()
 
     def close(self) -> None:
         """The pipe ends what runs in the place."""
@@ -124,7 +124,7 @@ class PlaceCommands:
         try:
             running.call = self._pipe.begin(
                 "run",
-                on_frame=running.hear,
+                on_frame=running.receive,
                 command=command,
                 cwd=cwd,
                 seconds=seconds,
@@ -192,7 +192,7 @@ class PlaceCommand:
         os.set_blocking(self._tell_news, False)
         self._closing = threading.Lock()
 
-    def hear(self, answer: PlaceAnswer) -> None:
+    def receive(self, answer: PlaceAnswer) -> None:
         """In the reading thread: take a frame."""
         kind = answer.record.get("kind")
         if kind == "output":

@@ -36,7 +36,7 @@ _MAX_LOOKS = 200
 _MAX_PATHS = 200_000
 
 
-class _LookAnswer(Struct, frozen=True):
+class _PathAnswer(Struct, frozen=True):
     real: str
     path_kind: Kind
     size: int  # of the content that came along; -1: none did
@@ -45,7 +45,7 @@ class _LookAnswer(Struct, frozen=True):
     excludes: str
 
 
-class _Look(Struct, frozen=True):
+class _PathInfo(Struct, frozen=True):
     """What a place said of a path, and when."""
 
     real: Real
@@ -70,36 +70,36 @@ class _Paths(Struct, frozen=True):
     paths: list[str]
 
 
-class _Looks:
+class _PathInfos:
     """The newest looks, shared by the files of all calls."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, threading.Lock()
-        self._looks = dict[str, _Look]()
-        self._reals = dict[Real, _Look]()
+        self._infos = dict[str, _PathInfo]()
+        self._reals = dict[Real, _PathInfo]()
 
-    def add(self, path: str, look: _Look) -> None:
+    def add(self, path: str, info: _PathInfo) -> None:
         with self._lock:
-            if len(self._looks) >= _MAX_LOOKS:
-                self._looks.clear()
+            if len(self._infos) >= _MAX_LOOKS:
+                self._infos.clear()
                 self._reals.clear()
-            self._looks[path] = self._reals[look.real] = look
+            self._infos[path] = self._reals[info.real] = info
 
-    def of_path(self, path: str) -> _Look | None:
-        return self._fresh(self._looks.get(path))
+    def of_path(self, path: str) -> _PathInfo | None:
+        return self._fresh(self._infos.get(path))
 
-    def of_real(self, real: Real) -> _Look | None:
+    def of_real(self, real: Real) -> _PathInfo | None:
         return self._fresh(self._reals.get(real))
 
     def clear(self) -> None:
         """Forget all: something may have changed files."""
         with self._lock:
-            self._looks.clear()
+            self._infos.clear()
             self._reals.clear()
 
-    def _fresh(self, look: _Look | None) -> _Look | None:
-        fresh = look is not None and time.monotonic() - look.at < self._seconds
-        return look if fresh else None
+    def _fresh(self, info: _PathInfo | None) -> _PathInfo | None:
+        fresh = info is not None and time.monotonic() - info.at < self._seconds
+        return info if fresh else None
 
 
 class PlaceFiles(JudgedFiles):
@@ -115,8 +115,8 @@ class PlaceFiles(JudgedFiles):
         resolved_seconds: float = _RESOLVED_SECONDS,
     ) -> None:
         super().__init__((root,), why_unreadable, why_hidden, find_secrets)
-        self._pipe, self._looks = pipe, _Looks(resolved_seconds)
-        self._own: dict[Real, _Look] | None = None  # of one call
+        self._pipe, self._infos = pipe, _PathInfos(resolved_seconds)
+        self._own: dict[Real, _PathInfo] | None = None  # of one call
         self._knows_root = True
         self._tree = PlaceTree(self)
 
@@ -130,7 +130,7 @@ class PlaceFiles(JudgedFiles):
 
     def only(self, reals: Collection[str]) -> Self:
         files = super().only(reals)
-        looks = ((Real(real), self._looks.of_real(Real(real))) for real in reals)
+        looks = ((Real(real), self._infos.of_real(Real(real))) for real in reals)
         files._own = {real: look for real, look in looks if look is not None}
         return files
 
@@ -146,12 +146,12 @@ class PlaceFiles(JudgedFiles):
             if not self.why_unreadable(Real(os.path.join(real, name)))
         )
 
-    def look(self, real: Real) -> _Look:
+    def look(self, real: Real) -> _PathInfo:
         """A look at a real path: the one of this call, or a new one."""
         own = self._own
         if own is not None and (look := own.get(real)) is not None:
             return look
-        look = self._ask_look(real)
+        look = self._ask_info(real)
         if look.real != real:
             raise ToolFailed(
                 f"{self.display_name(real)} leads to {self.display_name(look.real)}: a link "
@@ -162,7 +162,7 @@ class PlaceFiles(JudgedFiles):
     def forget(self) -> None:
         """Something may have changed files."""
         self._knows_root = False
-        self._forget_looks()
+        self._forget_infos()
 
     def scope(self, real: Real) -> SearchScope:
         """That of the root is in the greeting, until a command may have changed it."""
@@ -171,8 +171,8 @@ class PlaceFiles(JudgedFiles):
             return SearchScope(*greeting.scope)
         return self.look(real).scope
 
-    def _forget_looks(self) -> None:
-        self._looks.clear()
+    def _forget_infos(self) -> None:
+        self._infos.clear()
         if self._own is not None:
             self._own.clear()
 
@@ -182,19 +182,19 @@ class PlaceFiles(JudgedFiles):
     def _resolve(self, path: str) -> Real:
         if path in (".", self.roots[0], f"{self.roots[0]}/."):
             return Real(self.roots[0])  # the place said so when it was greeted
-        look = self._looks.of_path(path)
-        return look.real if look is not None else self._ask_look(path).real
+        look = self._infos.of_path(path)
+        return look.real if look is not None else self._ask_info(path).real
 
-    def _ask_look(self, path: str) -> _Look:
+    def _ask_info(self, path: str) -> _PathInfo:
         answer = self._pipe.ask("look", path=path, content=True)
-        seen = answer.read(_LookAnswer)
+        seen = answer.read(_PathAnswer)
         content = answer.raw if seen.size == len(answer.raw) else None
         real = check_path(seen.real)
         if content is not None and self.why_unreadable(real):
             content = None  # a rule forbids reading it
         scope = SearchScope(seen.in_repository, seen.top, seen.excludes)
-        look = _Look(real, seen.path_kind, content, scope, time.monotonic())
-        self._looks.add(path, look)
+        look = _PathInfo(real, seen.path_kind, content, scope, time.monotonic())
+        self._infos.add(path, look)
         return look
 
     def _read(self, real: Real, at_most: int) -> bytes:
@@ -217,13 +217,13 @@ class PlaceFiles(JudgedFiles):
             }
             for put in puts
         ]
-        self._forget_looks()
+        self._forget_infos()
         try:
             self._pipe.ask(
                 "put_all", b"".join(put.content or b"" for put in puts), puts=records
             )
         finally:
-            self._forget_looks()
+            self._forget_infos()
 
 
 class PlaceTree:
@@ -234,7 +234,7 @@ class PlaceTree:
         self._listed: tuple[Real, _Items] | None = None
         self._times: tuple[Real, Mapping[str, int]] | None = None
 
-    def rules(self, real: Real, above: Ignores | None = None) -> Ignores:
+    def rules(self, real: Real, parent_rules: Ignores | None = None) -> Ignores:
         return _ListedIgnores(self._ask_items(real))
 
     def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:
@@ -277,9 +277,9 @@ class PlaceTree:
 class _ListedIgnores:
     """What is ignored in a directory, as the place has listed it."""
 
-    def __init__(self, listed: _Items) -> None:
-        self.ignored = listed.ignored
-        self._names = frozenset(item[0] for item in listed.items if item[4])
+    def __init__(self, items: _Items) -> None:
+        self.ignored = items.ignored
+        self._names = frozenset(item[0] for item in items.items if item[4])
 
     def ignores(self, name: str, *, directory: bool) -> bool:
         return name in self._names
@@ -300,10 +300,10 @@ def _is_below(path: str) -> bool:
 
 
 def _wait(
-    done: threading.Event, check: Callable[[], None], stop: Callable[[], None]
+    end: threading.Event, check: Callable[[], None], stop: Callable[[], None]
 ) -> None:
     """Wait for an answer. `check` raises if the call was stopped."""
-    while not done.wait(0.25):
+    while not end.wait(0.25):
         try:
             check()
         except BaseException:

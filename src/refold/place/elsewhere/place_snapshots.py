@@ -65,19 +65,19 @@ class _Scan:
         self.progress = 0, 0
         self.call: OpenCall | None = None
 
-    def hear(self, answer: PlaceAnswer) -> None:
+    def receive(self, answer: PlaceAnswer) -> None:
         done, total = answer.record.get("done"), answer.record.get("total")
         if isinstance(done, int) and isinstance(total, int):
             self.progress = done, total
 
 
 class PlaceSnapshots:
-    """`changed` is called when files were restored. `packs` are those on this machine."""
+    """`on_change` is called when files were restored. `packs` are those on this machine."""
 
     def __init__(
-        self, pipe: Pipe, changed: Callable[[], None], packs: HomePacks | None = None
+        self, pipe: Pipe, on_change: Callable[[], None], packs: HomePacks | None = None
     ) -> None:
-        self._pipe, self._changed, self._packs = pipe, changed, packs
+        self._pipe, self._on_change, self._packs = pipe, on_change, packs
         self._there = set[str]()  # trees that the place is known to have
         self._lock = threading.Lock()
         self._count, self._behind = 0, False
@@ -134,7 +134,7 @@ class PlaceSnapshots:
         if not may_delete_objects(arguments):
             return
         scan = _Scan(self._count)
-        begin = partial(self._pipe.begin, "secure", arguments, scan.hear)
+        begin = partial(self._pipe.begin, "secure", arguments, scan.receive)
         scan.call = await anyio.to_thread.run_sync(begin)
         await _wait(scan, report)
         scan.call.result()
@@ -147,10 +147,10 @@ class PlaceSnapshots:
         return tuple(FileChange(*change) for change in answer.read(_Changes).changes)
 
     def patch(
-        self, before: Trees, after: Trees, only: Collection[str] = ()
+        self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
         self._give_back(before, after)
-        answer = self._pipe.ask("patch", before=before, after=after, only=tuple(only))
+        answer = self._pipe.ask("patch", before=before, after=after, only=tuple(paths))
         return tuple(
             (FileChange(path, kind, added, removed), text)
             for path, kind, added, removed, text in answer.read(_Patch).changes
@@ -167,14 +167,14 @@ class PlaceSnapshots:
         self,
         current: Trees,
         to: Trees,
-        only: Collection[str] = (),
+        paths: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
         await anyio.to_thread.run_sync(self._give_back, current, to)
         scan = _Scan(self._count)
         begin = partial(
-            self._pipe.begin, "restore", b"", scan.hear, current=current, to=to,
-            only=tuple(only),
+            self._pipe.begin, "restore", b"", scan.receive, current=current, to=to,
+            only=tuple(paths),
         )  # fmt: skip
         scan.call = call = await anyio.to_thread.run_sync(begin)
         try:
@@ -185,18 +185,18 @@ class PlaceSnapshots:
             with anyio.CancelScope(shield=True):
                 await _wait(scan, None)
             self.note_change()
-            self._changed()
+            self._on_change()
         return call.result().read(_Restored).count
 
     def report_failure(self, reason: str) -> None:
         self._notice = reason
 
-    def _give_back(self, *wanted: Trees) -> None:
+    def _give_back(self, *snapshots: Trees) -> None:
         """Send the place snapshots that it has lost."""
         if self._packs is None:
             return
         self._forget_lost_connection()
-        trees = {tree for pairs in wanted for _, tree in pairs} - self._there
+        trees = {tree for pairs in snapshots for _, tree in pairs} - self._there
         if trees:
             self._packs.give_back(self._pipe.begin, trees)
             self._there |= trees
@@ -229,7 +229,7 @@ class PlaceSnapshots:
             if self._behind or (scan is not None and scan.count != self._count):
                 self._pipe.tell("note_change" if self._behind else "forget")
             self._scan = scan = _Scan(self._count, self._newest)
-            scan.call = self._pipe.begin("take", on_frame=scan.hear, since=scan.since)
+            scan.call = self._pipe.begin("take", on_frame=scan.receive, since=scan.since)
             return scan
 
 

@@ -26,31 +26,31 @@ _MAX_START_TRIES = 5  # mounted files may be deleted or renamed during setup
 _COPY_BYTES = 64 * 1024
 
 
-def run_command(call: FarCall, starter: CommandStarter, wanted: Mapping[str, Any]) -> None:
+def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any]) -> None:
     """Run the command that the record describes, and send its output and its end."""
     printed = Printed()
-    channel = _Channel(call) if wanted["input"] else None
+    channel = _Channel(call) if fields["input"] else None
     extras = CommandExtras(
         stdin=channel.inside.fileno() if channel else None,
-        limits=_limits(wanted["limits"]),
-        seen=tuple(wanted["seen"]),
-        own_tmp=wanted["own_tmp"],
-        environ=wanted["environ"],
+        limits=_limits(fields["limits"]),
+        seen=tuple(fields["seen"]),
+        own_tmp=fields["own_tmp"],
+        environ=fields["environ"],
         used=(lambda seconds: call.send("used", seconds=seconds))
-        if wanted["used"]
+        if fields["used"]
         else None,
         printed=printed,
     )
-    hidden = wanted["hidden"]
+    hidden = fields["hidden"]
     if hidden:
         starter = starter.with_hidden_paths(lambda: hidden)
     request = starter.request(
-        wanted["command"], wanted["cwd"], _confinement(wanted["confines"]), extras
+        fields["command"], fields["cwd"], _confinement(fields["confines"]), extras
     )
     sender, broken = _OutputSender(call, printed), ""
     try:
         for _ in range(_MAX_START_TRIES):
-            running = starter.begin(request, wanted["seconds"], sender.on_output)
+            running = starter.begin(request, fields["seconds"], sender.on_output)
             call.when_stopped(running.stop)
             finished = _wait(running, starter)
             sender.send_rest()

@@ -54,14 +54,14 @@ class Struct:
             name: getattr(cls, name, _NO_DEFAULT) for name in cls.__struct_fields__
         }
 
-    def __init__(self, *values: Any, **named: Any) -> None:
+    def __init__(self, *values: Any, **keywords: Any) -> None:
         fields = self.__struct_fields__
         if len(values) > len(fields) or (values and self._kw_only):
             raise TypeError(f"too many values for {type(self).__name__}")
         given: Dict[str, Any] = dict(zip(fields, values))  # noqa: B905, UP006
-        if given.keys() & named.keys() or named.keys() - set(fields):
+        if given.keys() & keywords.keys() or keywords.keys() - set(fields):
             raise TypeError(f"{type(self).__name__} has no such field")
-        given.update(named)
+        given.update(keywords)
         for name in fields:
             value = given.get(name, self._defaults[name])
             if value is _NO_DEFAULT:

@@ -98,7 +98,7 @@ class PlaceServer:
         finally:
             self._calls.pop(call.number, None)
 
-    def _greet(self, call: FarCall, _raw: bytes, version: int, **wanted: Any) -> None:
+    def _greet(self, call: FarCall, _raw: bytes, version: int, **settings: Any) -> None:
         from refold.place.far.workspace import FarWorkspace
 
         if version != PROTOCOL_VERSION:
@@ -108,7 +108,7 @@ class PlaceServer:
             )
         if self._handlers:
             raise ToolFailed("The place was greeted before.")
-        workspace = FarWorkspace(**wanted)
+        workspace = FarWorkspace(**settings)
         self._close = workspace.close
         self._handlers, self._inline = workspace.handlers, workspace.inline
         call.send("end", version=PROTOCOL_VERSION, **workspace.describe())

@@ -149,7 +149,7 @@ class FarWorkspace:
     def _checkpoints(self) -> Checkpoints:
         data = Path(_data_directory(self._home))
         return Checkpoints(
-            [self.root], data / "checkpoints", os.environ, "place", ours=(data,)
+            [self.root], data / "checkpoints", os.environ, "place", own_paths=(data,)
         )
 
     def _look(self, call: FarCall, _raw: bytes, path: str, content: bool = False) -> None:
@@ -236,9 +236,9 @@ class FarWorkspace:
         self._epochs.release(session)
         call.send("end")
 
-    def _run(self, call: FarCall, _raw: bytes, claims: Claims, **wanted: Any) -> None:
+    def _run(self, call: FarCall, _raw: bytes, claims: Claims, **fields: Any) -> None:
         self._epochs.check(claims)
-        run_command(call, self.starter, wanted)
+        run_command(call, self.starter, fields)
 
     def _note_change(self, call: FarCall, _raw: bytes) -> None:
         self._checkpoints.note_change()
@@ -281,9 +281,9 @@ class FarWorkspace:
                 raise look.error
         call.send("end")
 
-    def _wait(self, call: FarCall, look: Any) -> None:
-        while not look.done.wait(_PROGRESS_SECONDS):
-            call.send("progress", done=look.progress.done, total=look.progress.total)
+    def _wait(self, call: FarCall, task: Any) -> None:
+        while not task.done.wait(_PROGRESS_SECONDS):
+            call.send("progress", done=task.progress.done, total=task.progress.total)
 
     def _changes(self, call: FarCall, _raw: bytes, before: Any, after: Any) -> None:
         changes = self._checkpoints.changes(_trees(before), _trees(after))

@@ -338,11 +338,11 @@ def installer(
     return get
 
 
-def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
+def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of pip or uv: its own settings and proxies, no keys."""
     return {
         name: value
-        for name, value in ours.items()
+        for name, value in environ.items()
         if name in _INSTALLER_VARIABLES or name.startswith(("PIP_", "UV_", "LC_"))
     }
 

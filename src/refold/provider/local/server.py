@@ -272,10 +272,10 @@ def stop(server: ServerStatus) -> None:
     server.path.unlink(missing_ok=True)
 
 
-def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the server: paths, and none of our keys."""
     passed = {
-        n: v for n, v in ours.items() if n in _PASSED_VARIABLES or n.startswith("LC_")
+        n: v for n, v in environ.items() if n in _PASSED_VARIABLES or n.startswith("LC_")
     }
     # Threads that spin while they wait take the cores from those that compute.
     return passed | {"OMP_WAIT_POLICY": "passive"}
