@@ -9,8 +9,9 @@ import pytest
 from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Fork, Queue
+from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
-from refold.cluster.session_runner import ProcrastinateRunner, QueueClaim
+from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import BadInput, Fenced, JournalError
 from refold.testing import OrdersContract, RunnerContract
 from tests.cluster.postgresql import Server
@@ -172,7 +173,7 @@ async def test_the_role_of_web_nodes_places_orders_and_takes_none(
     other.close()
 
 
-async def _next(runner: ProcrastinateRunner) -> QueueClaim:
+async def _next(runner: ProcrastinateRunner) -> WorkerClaim:
     with anyio.fail_after(30):
         async with aclosing(runner.claims()) as claims:
             return await anext(claims)
@@ -180,10 +181,10 @@ async def _next(runner: ProcrastinateRunner) -> QueueClaim:
 
 async def _claim(
     wanted: ProcrastinateRunner, other: ProcrastinateRunner, session: str
-) -> QueueClaim | None:
+) -> WorkerClaim | None:
     """A claim of `wanted`. None if `other` was faster, which gives its claim back."""
     await wanted.wake(session)
-    result: QueueClaim | None = None
+    result: WorkerClaim | None = None
     async with anyio.create_task_group() as group:
 
         async def take(runner: ProcrastinateRunner) -> None:

@@ -8,15 +8,19 @@ its running jobs without a heartbeat.
 """
 
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
-import msgspec
-from msgspec import Struct
 
+from refold.cluster.claims import (
+    Stop,
+    WorkerClaim,
+    WorkerClaims,
+    follow_notifications,
+    stop_claim,
+)
 from refold.cluster.database import Database, Notification
 from refold.errors import JournalError
 
@@ -24,52 +28,6 @@ BEAT_SECONDS = 1.0
 DEAD_SECONDS = 4.0  # without a beat, after which a worker's sessions are given to others
 MAX_CLAIMS = 200  # of one worker
 _POLL_SECONDS = 2.0  # between two looks for jobs; a notification ends the wait
-_STOP_POLL_SECONDS = 0.05
-_WAKE_CHANNEL, _STOP_CHANNEL = "wake", "stop"
-
-
-class Stop(Struct, frozen=True):
-    """Cancel the claim on this session. The payload of a notification."""
-
-    session: str
-    reason: str
-
-
-class QueueClaim:
-    """Implements `SessionClaim`."""
-
-    def __init__(
-        self, runner: "ProcrastinateRunner", database: Database, session: str, number: int
-    ) -> None:
-        self.session, self.number = session, number
-        self._runner, self._database, self._reason = runner, database, ""
-        self._woken, self._cancelled = anyio.Event(), anyio.Event()
-        self._woken.set()
-
-    async def wait_for_wake(self) -> None:
-        await self._woken.wait()
-        self._woken = anyio.Event()
-        # What comes after this leads to another notification, or to another claim.
-        query = "select refold.acknowledge_wakes($1)"
-        try:
-            await self._database.run(lambda db: db.execute(query, self.session))
-        except JournalError:
-            self._woken.set()
-            raise
-
-    async def wait_for_cancel(self) -> str:
-        await self._cancelled.wait()
-        return self._reason
-
-    async def end(self) -> None:
-        await self._runner.end(self)
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def cancel(self, reason: str = "") -> None:
-        self._reason = self._reason or reason
-        self._cancelled.set()
 
 
 class ProcrastinateRunner:
@@ -90,12 +48,11 @@ class ProcrastinateRunner:
         self._database, self._max_claims = database, max_claims
         self._on_full = on_full
         self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
-        self._claims = dict[int, QueueClaim]()
-        self._new = deque[QueueClaim]()
+        self._claims = WorkerClaims()
         self._ended = set[int]()  # whose jobs must be finished
         self._worker = 0
         self._steady_since = time.monotonic()  # since when each beat came in time
-        self._news, self._arrived = anyio.Event(), anyio.Event()
+        self._news = anyio.Event()
         self._is_draining, self._released = False, anyio.Event()
 
     async def wake(self, session: str) -> None:
@@ -103,26 +60,24 @@ class ProcrastinateRunner:
         await self._database.run(lambda db: db.execute(query, session))
 
     async def stop(self, session: str, reason: str = "") -> None:
-        payload = msgspec.json.encode(Stop(session, reason)).decode()
-        notify = "select pg_notify(refold.channel($1), $2)"
-        claimed = "select refold.is_claimed($1)"
-        while await self._database.run(lambda db: db.fetchval(claimed, session)):
-            await self._database.run(lambda db: db.execute(notify, _STOP_CHANNEL, payload))
-            await anyio.sleep(_STOP_POLL_SECONDS)
+        query = "select refold.is_claimed($1)"
 
-    async def claims(self) -> AsyncGenerator[QueueClaim]:
-        while True:
-            while self._new:
-                yield self._new.popleft()
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
+        async def is_claimed() -> bool:
+            return await self._database.run(lambda db: db.fetchval(query, session))
+
+        await stop_claim(self._database, Stop(session, reason), is_claimed)
+
+    def claims(self) -> AsyncGenerator[WorkerClaim]:
+        return self._claims.take_new()
 
     async def run(self) -> None:
         """Fetch claims until this is cancelled. What this worker still has goes to others then."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._beat)
-                group.start_soon(self._listen)
+                group.start_soon(
+                    follow_notifications, self._database, self._on_notification
+                )
                 group.start_soon(self._fetch)
                 group.start_soon(self._take_over)
         finally:
@@ -133,15 +88,19 @@ class ProcrastinateRunner:
     async def drain(self) -> None:
         """Take no further claims, and wait until those that there are have ended."""
         self._is_draining = True
-        for claim in tuple(self._claims.values()):
-            claim.cancel()
+        self._claims.cancel_all()
         while self._claims or self._ended:
             await self._released.wait()
             self._released = anyio.Event()
 
-    async def end(self, claim: QueueClaim) -> None:
+    async def _acknowledge(self, claim: WorkerClaim) -> None:
+        # What comes after this leads to another notification, or to another claim.
+        query = "select refold.acknowledge_wakes($1)"
+        await self._database.run(lambda db: db.execute(query, claim.session))
+
+    async def _release(self, claim: WorkerClaim) -> None:
         self._ended.add(claim.number)
-        self._claims.pop(claim.number, None)
+        self._claims.remove(claim)
         with suppress(JournalError):  # tried again with the next beat
             await self._finish_ended()
 
@@ -171,33 +130,23 @@ class ProcrastinateRunner:
             lambda db: db.fetchval(query, self._worker)
         ):
             return
-        for claim in self._claims.values():  # others have its sessions now
-            claim.cancel()
+        self._claims.cancel_all()  # others have its sessions now
         register = "select refold.register_worker()"
         self._worker = await self._database.run(lambda db: db.fetchval(register))
         self._look()
 
-    async def _listen(self) -> None:
-        async with self._database.listen(_WAKE_CHANNEL, _STOP_CHANNEL) as notifications:
-            async for notification in notifications:
-                self._on_notification(notification)
-
     def _on_notification(self, notification: Notification) -> None:
-        claims = self._claims.values()
         match notification:
             case Notification("wake", session):
-                woken = [claim for claim in claims if claim.session == session]
+                woken = self._claims.of_session(session)
                 for claim in woken:
                     claim.wake()
                 if not woken:
                     self._look()
             case Notification("stop", payload):
-                stop = msgspec.json.decode(payload, type=Stop)
-                for claim in claims:
-                    if claim.session == stop.session:
-                        claim.cancel(stop.reason)
+                self._claims.stop(payload)
             case _:  # a connection is there again: some may have been lost
-                for claim in claims:
+                for claim in self._claims.all:
                     claim.wake()
                 self._look()
 
@@ -219,7 +168,7 @@ class ProcrastinateRunner:
         return is_ready and len(self._claims) < self._max_claims
 
     async def _fetch_one(self) -> bool:
-        known = [*self._claims, *self._ended]
+        known = [*self._claims.numbers, *self._ended]
         query = "select number, session from refold.fetch_claim($1, $2)"
         worker = self._worker
         row: Any = await self._database.run(lambda db: db.fetchrow(query, worker, known))
@@ -228,14 +177,15 @@ class ProcrastinateRunner:
         if row["session"] is None:
             self._on_full()
             return False
-        claim = QueueClaim(self, self._database, row["session"], row["number"])
+        claim = WorkerClaim(
+            row["session"], row["number"],
+            acknowledge=self._acknowledge, release=self._release,
+        )  # fmt: skip
         if self._is_draining:
             self._ended.add(claim.number)
             await self.wake(claim.session)
             return False
-        self._claims[claim.number] = claim
-        self._new.append(claim)
-        self._arrived.set()
+        self._claims.add(claim)
         return True
 
     async def _take_over(self) -> None:

@@ -1,0 +1,144 @@
+"""The claims of a worker, for runners that give sessions to it: new ones, wakes and stops.
+
+`session_runner` and `temporal_runner` decide which session a worker gets, and when its claim is over.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.cluster.database import Database, Notification
+from refold.errors import JournalError
+
+WAKE_CHANNEL, STOP_CHANNEL = "wake", "stop"
+_STOP_POLL_SECONDS = 0.05
+
+
+class Stop(Struct, frozen=True):
+    """Cancel the claim on this session. The payload of a notification."""
+
+    session: str
+    reason: str
+
+
+class WorkerClaim:
+    """Implements `SessionClaim`.
+
+    `acknowledge` is awaited before a wake is taken, and `release` at the end of the claim.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        number: int,
+        *,
+        acknowledge: Callable[["WorkerClaim"], Awaitable[None]],
+        release: Callable[["WorkerClaim"], Awaitable[None]],
+    ) -> None:
+        self.session, self.number = session, number
+        self._acknowledge, self._release, self._reason = acknowledge, release, ""
+        self._woken, self._cancelled = anyio.Event(), anyio.Event()
+        self._woken.set()
+
+    async def wait_woken(self) -> None:
+        await self._woken.wait()
+        self._woken = anyio.Event()
+        try:
+            await self._acknowledge(self)
+        except JournalError:
+            self._woken.set()
+            raise
+
+    async def wait_cancelled(self) -> str:
+        await self._cancelled.wait()
+        return self._reason
+
+    async def end(self) -> None:
+        await self._release(self)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def cancel(self, reason: str = "") -> None:
+        self._reason = self._reason or reason
+        self._cancelled.set()
+
+
+class WorkerClaims:
+    """The claims that this worker has, by their numbers, and those that nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self._claims = dict[int, WorkerClaim]()
+        self._new = deque[WorkerClaim]()
+        self._arrived, self._removed = anyio.Event(), anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @property
+    def all(self) -> Sequence[WorkerClaim]:
+        return tuple(self._claims.values())
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        return tuple(self._claims)
+
+    def of_session(self, session: str) -> Sequence[WorkerClaim]:
+        return [claim for claim in self.all if claim.session == session]
+
+    def add(self, claim: WorkerClaim) -> None:
+        self._claims[claim.number] = claim
+        self._new.append(claim)
+        self._arrived.set()
+
+    def remove(self, claim: WorkerClaim) -> None:
+        self._claims.pop(claim.number, None)
+        self._removed.set()
+        self._removed = anyio.Event()
+
+    async def wait_removed(self) -> None:
+        """Wait until a claim is removed."""
+        await self._removed.wait()
+
+    async def take_new(self) -> AsyncGenerator[WorkerClaim]:
+        """The claims that were added, as they come."""
+        while True:
+            while self._new:
+                yield self._new.popleft()
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+
+    def cancel_all(self) -> None:
+        for claim in self.all:
+            claim.cancel()
+
+    def stop(self, payload: str) -> None:
+        """Cancel what a `Stop` names."""
+        stop = msgspec.json.decode(payload, type=Stop)
+        for claim in self.of_session(stop.session):
+            claim.cancel(stop.reason)
+
+
+async def stop_claim(
+    database: Database, stop: Stop, is_claimed: Callable[[], Awaitable[bool]]
+) -> None:
+    """Have the worker that has the session end its claim, and wait for that."""
+    notify = "select pg_notify(refold.channel($1), $2)"
+    payload = msgspec.json.encode(stop).decode()
+    while await is_claimed():
+        await database.run(lambda db: db.execute(notify, STOP_CHANNEL, payload))
+        await anyio.sleep(_STOP_POLL_SECONDS)
+
+
+async def follow_notifications(
+    database: Database, on_notification: Callable[[Notification], None]
+) -> None:
+    """Receive wakes and stops until this is cancelled."""
+    async with database.listen(WAKE_CHANNEL, STOP_CHANNEL) as notifications:
+        async for notification in notifications:
+            with suppress(msgspec.DecodeError):  # forged by another login of the database
+                on_notification(notification)
