@@ -11,9 +11,10 @@ from refold.client.order_sink import OrderResult
 from refold.client.protocol import Fork, Queue
 from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
+from refold.cluster.notify_bus import NotifyBus
 from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import BadInput, Fenced, JournalError
-from refold.testing import OrdersContract, RunnerContract
+from refold.testing import BusContract, OrdersContract, RunnerContract
 from tests.cluster.postgresql import Server
 
 pytestmark = pytest.mark.peer
@@ -55,6 +56,19 @@ class TestProcrastinateRunner(RunnerContract):
     @pytest.fixture
     async def runner(self, worker: ProcrastinateRunner) -> ProcrastinateRunner:
         return worker
+
+
+class TestNotifyBus(BusContract):
+    @pytest.fixture
+    async def buses(
+        self, database: Database
+    ) -> AsyncGenerator[tuple[NotifyBus, NotifyBus]]:
+        worker, web = NotifyBus(database), NotifyBus(database)
+        async with anyio.create_task_group() as group:
+            group.start_soon(worker.run)
+            group.start_soon(web.run)
+            yield worker, web
+            group.cancel_scope.cancel()
 
 
 @pytest.mark.anyio

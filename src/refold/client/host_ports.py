@@ -101,16 +101,16 @@ class Runner(Protocol):
 
 
 class Bus(Protocol):
-    """Carries live documents of sessions between processes. Some may be lost."""
+    """Carries live documents of sessions between workers and web nodes. Some may be lost."""
 
     async def publish(self, session: str, document: bytes) -> None:
-        """Send a document of at most `MAX_BUS_BYTES` to all processes that follow the session."""
+        """Send a document of at most `MAX_BUS_BYTES` to the other side, where it follows the session."""
         ...
 
     def follow(
         self, session: str
     ) -> AbstractAsyncContextManager[ObjectReceiveStream[bytes]]:
-        """Receive the documents of the session, also those that this process publishes."""
+        """Receive the documents of the session. Some buses also give those of this side."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The contracts of `Orders` and `Runner`, as tests for other implementations.
+"""The contracts of `Orders`, `Runner` and `Bus`, as tests for other implementations.
 
     class TestMyOrders(OrdersContract):
         @pytest.fixture
@@ -11,8 +11,9 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from anyio.abc import ObjectReceiveStream
 
-from refold.client.host_ports import Orders, Runner, SessionClaim
+from refold.client.host_ports import MAX_BUS_BYTES, Bus, Orders, Runner, SessionClaim
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Steer
 from refold.errors import BadInput
@@ -192,6 +193,74 @@ class RunnerContract:
             await claim.wait_for_wake()
             return True
         return False
+
+
+@pytest.mark.anyio
+class BusContract:
+    """`buses` are that of a worker and that of a web node, both running."""
+
+    @pytest.fixture
+    def buses(self) -> tuple[Bus, Bus]:
+        raise NotImplementedError
+
+    async def test_documents_arrive_in_order_where_their_session_is_followed(
+        self, buses: tuple[Bus, Bus]
+    ) -> None:
+        for sender, receiver in (buses, buses[::-1]):
+            async with receiver.follow("a") as first, receiver.follow("a") as second:
+                await _publish_until_received(sender, "a", first, second)
+                await sender.publish("b", b'"of another session"')
+                numbers = [b"%d" % n for n in range(200)]
+                for number in numbers:
+                    await sender.publish("a", number)
+
+                for documents in (first, second):
+                    assert [await _receive(documents) for _ in numbers] == numbers
+
+    async def test_the_largest_document_arrives_whole(self, buses: tuple[Bus, Bus]) -> None:
+        document = b'"' + "é".encode() * (MAX_BUS_BYTES // 2 - 1) + b'"'
+        worker, web = buses
+        async with web.follow("a") as documents:
+            await _publish_until_received(worker, "a", documents)
+            await worker.publish("a", document)
+
+            assert await _receive(documents) == document
+
+    async def test_who_does_not_read_holds_up_nobody(self, buses: tuple[Bus, Bus]) -> None:
+        worker, web = buses
+        async with web.follow("a") as documents:
+            async with web.follow("a") as silent:
+                await _publish_until_received(worker, "a", documents, silent)
+                for n in range(1_100):
+                    await worker.publish("a", b"%d" % n)
+                    assert await _receive(documents) == b"%d" % n
+            await worker.publish("a", b'"after it has left"')
+
+            assert await _receive(documents) == b'"after it has left"'
+
+
+async def _publish_until_received(
+    sender: Bus, session: str, *receivers: ObjectReceiveStream[bytes]
+) -> None:
+    """Wait until both sides are connected: what was sent before is lost."""
+    with anyio.fail_after(_LIMIT_SECONDS):
+        for n, documents in enumerate(receivers):
+            mark = b'"connected %d"' % n
+            while True:
+                await sender.publish(session, mark)
+                with anyio.move_on_after(0.1):
+                    while await documents.receive() != mark:
+                        pass
+                    break
+    await sender.publish(session, b'"begin"')
+    for documents in receivers:
+        while await _receive(documents) != b'"begin"':
+            pass
+
+
+async def _receive(documents: ObjectReceiveStream[bytes]) -> bytes:
+    with anyio.fail_after(_LIMIT_SECONDS):
+        return await documents.receive()
 
 
 async def _next_claims(runner: Runner, count: int = 1) -> list[SessionClaim]:

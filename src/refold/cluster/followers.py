@@ -1,0 +1,42 @@
+"""Who in this process receives the documents of which session, for a `Bus`."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+
+import anyio
+from anyio.abc import ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectSendStream
+
+_MAX_WAITING = 1_000  # documents for one follower; further ones are lost
+
+
+class Followers:
+    def __init__(self) -> None:
+        self._streams = dict[str, set[MemoryObjectSendStream[bytes]]]()
+
+    @property
+    def sessions(self) -> Sequence[str]:
+        return tuple(self._streams)
+
+    def count(self, session: str) -> int:
+        return len(self._streams.get(session, ()))
+
+    def pass_on(self, session: str, document: bytes) -> None:
+        for stream in self._streams.get(session, ()):
+            with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+                stream.send_nowait(document)
+
+    @contextmanager
+    def receive(self, session: str) -> Generator[ObjectReceiveStream[bytes]]:
+        """Receive the documents of the session within the block."""
+        send, receive = anyio.create_memory_object_stream[bytes](_MAX_WAITING)
+        streams = self._streams.setdefault(session, set())
+        streams.add(send)
+        try:
+            with receive:
+                yield receive
+        finally:
+            send.close()
+            streams.discard(send)
+            if not streams:
+                self._streams.pop(session, None)
