@@ -9,6 +9,7 @@ import pytest
 
 from refold.cluster.database import Database
 from tests.cluster.postgresql import Server, postgresql_server
+from tests.cluster.servers import LoopbackServer, temporal_server
 
 _NUMBERS = count()
 
@@ -29,3 +30,9 @@ def database(server: Server, tenant: str) -> Generator[Database]:
     opened = Database(server.url, tenant)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Generator[LoopbackServer]:
+    with temporal_server() as started:
+        yield started

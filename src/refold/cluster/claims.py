@@ -69,7 +69,7 @@ class WorkerClaim:
 
 
 class WorkerClaims:
-    """The claims that this worker has, by their numbers, and those that nobody has taken yet."""
+    """The claims that this worker has, by their numbers, and those that `take_new` has not given yet."""
 
     def __init__(self) -> None:
         self._claims = dict[int, WorkerClaim]()

@@ -93,13 +93,14 @@ class Database:
     """
 
     def __init__(self, url: str, tenant: str = "default") -> None:
-        self._url, self._tenant = url, tenant
+        self._url, self.tenant = url, tenant
         self.place = describe_place(url)
         self._start = threading.Lock()
         self._runner: _LoopThread | None = None
         self._pool: Any = None
         self._locks: _Locks | None = None
         self._opening = anyio.Lock()
+        self._is_closing = False
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result. Blocks."""
@@ -131,7 +132,7 @@ class Database:
 
     def lock_name(self, session: str) -> str:
         """What is locked for a session. Other tenants may have one with this id."""
-        return f"{self._tenant} {session}"
+        return f"{self.tenant} {session}"
 
     async def lock(self, session: str, owner: object, *, shared: bool = False) -> bool:
         """Lock a session for `owner`, a writer in this process. False if another one has it.
@@ -180,9 +181,13 @@ class Database:
         """End all connections. The next call opens new ones."""
         with self._start:
             runner, self._runner = self._runner, None
+            self._is_closing = runner is not None
         if runner is not None:
-            runner.submit(self._close).result(_CLOSE_SECONDS)
-            runner.stop()
+            try:
+                runner.submit(self._close).result(_CLOSE_SECONDS)
+            finally:
+                runner.stop()
+                self._is_closing = False
 
     async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await `work` in another event loop. It is completed even if this is cancelled."""
@@ -222,7 +227,8 @@ class Database:
                 with self._as_journal_errors():
                     return await work()
             except Disconnected:
-                if self._pool is None or time.monotonic() >= until:
+                is_there = self._pool is not None and not self._is_closing
+                if not is_there or time.monotonic() >= until:
                     raise
                 await anyio.sleep(_RETRY_SECONDS)
 
@@ -267,6 +273,8 @@ class Database:
 
     async def _open_pool(self) -> Any:
         async with self._opening:
+            if self._is_closing:  # its caller was cancelled
+                raise Disconnected(f"{self.place} was closed in this process")
             if self._pool is None:
                 asyncpg = _load_driver()
                 pool = await asyncpg.create_pool(
@@ -278,7 +286,7 @@ class Database:
         return self._pool
 
     def _options(self) -> dict[str, Any]:
-        settings = {"application_name": "refold", "refold.tenant": self._tenant}
+        settings = {"application_name": "refold", "refold.tenant": self.tenant}
         return {
             "timeout": _CONNECT_SECONDS,
             "command_timeout": _STATEMENT_SECONDS,

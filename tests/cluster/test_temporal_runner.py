@@ -1,0 +1,146 @@
+"""Temporal gives sessions to workers: the contract of `Runner`, and what happens if a worker hangs."""
+
+import re
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+
+import anyio
+import pytest
+
+from refold.cluster.claims import WorkerClaim
+from refold.cluster.database import Database
+from refold.errors import Disconnected
+from refold.testing import RunnerContract
+from tests.cluster.servers import LoopbackServer, temporal_server
+
+pytest.importorskip("temporalio", reason="refold[cluster] is not installed")
+from temporalio.client import Client
+
+from refold.cluster.temporal_runner import TemporalRunner  # after the check
+
+pytestmark = [pytest.mark.anyio, pytest.mark.peer]
+ONE = "20260101-000000-aaaa"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def running(
+    database: Database, temporal: LoopbackServer, beat_seconds: float = 0.2
+) -> AsyncGenerator[TemporalRunner]:
+    runner = TemporalRunner(
+        database, temporal.address, beat_seconds=beat_seconds, dead_seconds=1
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(runner.run)
+        yield runner
+        group.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def worker(
+    database: Database, temporal: LoopbackServer
+) -> AsyncGenerator[TemporalRunner]:
+    async with running(database, temporal) as started:
+        yield started
+
+
+class TestTemporalRunner(RunnerContract):
+    moment_seconds = 0.5
+
+    @pytest.fixture
+    async def runner(self, worker: TemporalRunner) -> TemporalRunner:
+        return worker
+
+
+async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
+    database: Database, temporal: LoopbackServer
+) -> None:
+    async with (
+        running(database, temporal, beat_seconds=1000) as hung,
+        anyio.create_task_group() as group,
+    ):
+        await hung.wake(ONE)
+        first = await take(hung)
+        group.start_soon(hung.drain)  # else it might get the session again
+        async with running(database, temporal) as worker:
+            second = await take(worker)
+            await first.end()  # too late: it has lost it
+
+            assert (second.session, second.number > first.number) == (ONE, True)
+            with anyio.move_on_after(0.3) as patience:
+                async with anyio.create_task_group() as stopping:
+                    stopping.start_soon(worker.stop, ONE)
+                    await second.wait_cancelled()
+                    await anyio.sleep_forever()
+            assert patience.cancelled_caught  # as the second has not ended
+            await second.end()
+            await worker.stop(ONE)
+
+
+async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
+    database: Database, temporal: LoopbackServer, worker: TemporalRunner
+) -> None:
+    await worker.wake(ONE)
+    claim = await take(worker)
+    await claim.wait_woken()
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.drain)
+        assert await claim.wait_cancelled() == ""
+        await worker.wake(ONE)
+        await claim.end()
+    async with running(database, temporal) as other:
+        again = await take(other)
+
+        assert (again.session, again.number > claim.number) == (ONE, True)
+        await again.end()
+
+
+async def test_wakes_are_kept_while_temporal_is_down(
+    database: Database,
+) -> None:
+    with temporal_server() as own:
+        async with running(database, own) as worker:
+            await worker.wake(ONE)
+            claim = await take(worker)
+            await claim.wait_woken()
+            own.kill()
+            with pytest.raises(Disconnected, match=r"Temporal at 127\.0\.0\.1:"):
+                await worker.wake(ONE)
+            await claim.wait_woken()  # by the database
+            own.start()
+            await worker.wake(ONE)
+            await claim.wait_woken()
+            await claim.end()
+            await worker.stop(ONE)
+
+
+async def test_the_history_of_a_session_has_ids_only(
+    database: Database, worker: TemporalRunner, temporal: LoopbackServer
+) -> None:
+    await worker.wake(ONE)
+    claim = await take(worker)
+    await claim.wait_woken()
+    await worker.wake(ONE)
+    await claim.wait_woken()
+    await claim.end()
+    await worker.stop(ONE)
+    client = await Client.connect(temporal.address)
+    handle = client.get_workflow_handle(f"{database.tenant}/{ONE}")
+
+    history = (await handle.fetch_history()).to_json()
+
+    texts = [b64decode(data).decode() for data in re.findall('"data": *"([^"]*)"', history)]
+    wake = re.compile('"[0-9a-f]{12}"')
+    others = {text for text in texts if not wake.fullmatch(text)}
+    assert others <= {f'"{ONE}"', "1", "[]"} | {t for t in others if wake.search(t)}
+
+
+async def take(runner: TemporalRunner) -> WorkerClaim:
+    with anyio.fail_after(30):
+        async with aclosing(runner.claims()) as claims:
+            return await anext(claims)
