@@ -21,7 +21,8 @@ def test_every_public_name_exists_and_is_on_the_page(name: str) -> None:
 
 def test_an_unknown_name_fails_with_the_existing_names() -> None:
     with pytest.raises(
-        AttributeError, match=r"^refold\.testing has no 'Mock'; it has BlobsContract, BusContract, Clock"
+        AttributeError,
+        match=r"^refold\.testing has no 'Mock'; it has BlobsContract, BusContract, Clock",
     ):
         _ = refold.testing.Mock  # type: ignore[attr-defined]
 

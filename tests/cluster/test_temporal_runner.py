@@ -75,7 +75,7 @@ async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
             with anyio.move_on_after(0.3) as patience:
                 async with anyio.create_task_group() as stopping:
                     stopping.start_soon(worker.stop, ONE)
-                    await second.wait_cancelled()
+                    await second.wait_for_cancel()
                     await anyio.sleep_forever()
             assert patience.cancelled_caught  # as the second has not ended
             await second.end()
@@ -87,10 +87,10 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
 ) -> None:
     await worker.wake(ONE)
     claim = await take(worker)
-    await claim.wait_woken()
+    await claim.wait_for_wake()
     async with anyio.create_task_group() as group:
         group.start_soon(worker.drain)
-        assert await claim.wait_cancelled() == ""
+        assert await claim.wait_for_cancel() == ""
         await worker.wake(ONE)
         await claim.end()
     async with running(database, temporal) as other:
@@ -107,14 +107,14 @@ async def test_wakes_are_kept_while_temporal_is_down(
         async with running(database, own) as worker:
             await worker.wake(ONE)
             claim = await take(worker)
-            await claim.wait_woken()
+            await claim.wait_for_wake()
             own.kill()
             with pytest.raises(Disconnected, match=r"Temporal at 127\.0\.0\.1:"):
                 await worker.wake(ONE)
-            await claim.wait_woken()  # by the database
+            await claim.wait_for_wake()  # by the database
             own.start()
             await worker.wake(ONE)
-            await claim.wait_woken()
+            await claim.wait_for_wake()
             await claim.end()
             await worker.stop(ONE)
 
@@ -124,9 +124,9 @@ async def test_the_history_of_a_session_has_ids_only(
 ) -> None:
     await worker.wake(ONE)
     claim = await take(worker)
-    await claim.wait_woken()
+    await claim.wait_for_wake()
     await worker.wake(ONE)
-    await claim.wait_woken()
+    await claim.wait_for_wake()
     await claim.end()
     await worker.stop(ONE)
     client = await Client.connect(temporal.address)

@@ -44,7 +44,7 @@ class WorkerClaim:
         self._woken, self._cancelled = anyio.Event(), anyio.Event()
         self._woken.set()
 
-    async def wait_woken(self) -> None:
+    async def wait_for_wake(self) -> None:
         await self._woken.wait()
         self._woken = anyio.Event()
         try:
@@ -53,7 +53,7 @@ class WorkerClaim:
             self._woken.set()
             raise
 
-    async def wait_cancelled(self) -> str:
+    async def wait_for_cancel(self) -> str:
         await self._cancelled.wait()
         return self._reason
 
