@@ -97,6 +97,7 @@ from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
+    PortsChanged,
     Progress,
     SubagentDelta,
     TextCame,
@@ -148,7 +149,7 @@ EVENTS: tuple[Event, ...] = (
 LIVE: tuple[Live, ...] = (
     TextCame("a"), ThinkingCame("b"), CallComing("bash"), Progress("c1", "x"),
     Waiting(0.5, "busy"), SubagentDelta("child-1", TextCame("a")),
-    ChildMoved("child-1", "code", "Do it", 1, 20, None, "reads"),
+    ChildMoved("child-1", "code", "Do it", 1, 20, None, "reads"), PortsChanged((8000,)),
 )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ class LoopbackServer:
                     self.received[-1] += more
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # a thread waits in `accept`
         self._listener.close()
 
 

@@ -166,6 +166,50 @@ def test_a_reader_that_stops_holds_up_its_own_connection_alone(
         assert sum(sent) < 64 * _PIECE_BYTES  # what sockets and the window take
 
 
+COOKIE = "Cookie: refold-0123456789ab=secret"
+BY_ADDRESS = "Host: 127.0.0.1:8000"
+
+
+def ask_http(port: ForwardedPort, *headers: str) -> bytes:
+    with dial(port) as connection:
+        head = "\r\n".join(("GET /a?b HTTP/1.1", *headers))
+        for piece in (f"{head}\r\n", "\r\n"):
+            connection.sendall(piece.encode())
+        connection.shutdown(socket.SHUT_WR)
+        return read_all(connection)
+
+
+@pytest.mark.parametrize("header", [COOKIE, "Sec-Fetch-Mode: navigate"])
+def test_a_browser_is_led_to_a_name_that_gets_no_cookies_of_this_machine(
+    serve: Serve, forward: Forward, header: str
+) -> None:
+    heard = list[bytes]()
+    port = forward(serve(lambda connection: heard.append(read_all(connection))))
+    host = port.link.removeprefix("http://")
+
+    response = ask_http(port, BY_ADDRESS, header)
+
+    assert f"\r\nLocation: {port.link}/a?b\r\n".encode() in response
+    assert host.partition(":")[0].endswith(".localhost")
+    with dial(port) as connection:  # a connection from before has ended then
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)
+    assert not any(heard)
+
+
+def test_requests_by_the_own_name_and_of_programs_pass(
+    serve: Serve, forward: Forward
+) -> None:
+    port = forward(serve(answer_at_the_end))
+    own = port.link.removeprefix("http://")
+
+    by_name = ask_http(port, f"Host: {own}", "Sec-Fetch-Mode: navigate")
+    of_program = ask_http(port, BY_ADDRESS, "Cookie: session=1")
+
+    assert by_name.startswith(b"heard GET /a?b HTTP/1.1\r\n")
+    assert of_program.startswith(b"heard GET /a?b HTTP/1.1\r\n")
+
+
 def test_a_port_without_a_server_closes_the_connection(
     serve: Serve, forward: Forward
 ) -> None:

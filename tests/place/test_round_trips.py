@@ -15,14 +15,14 @@ from refold.tools.grep import grep
 from tests.place.places import WRITING_CONFINEMENT, Place
 
 # As `refold place --stdio` does: nothing is sent and rewritten.
-_SERVE_PROGRAM = "from refold.place.far.server import serve_installed; serve_installed()"
+SERVE_PROGRAM = "from refold.place.far.server import serve_installed; serve_installed()"
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.txt").write_text("old")
-    argv = sys.executable, "-c", _SERVE_PROGRAM
+    argv = sys.executable, "-c", SERVE_PROGRAM
     place = Place(
         argv,
         tmp_path / "work",

@@ -1,13 +1,17 @@
 """Who may have a server work elsewhere: an address can run a program on the machine of the server."""
 
 import os
+from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 import pytest
+from anyio import to_thread
 from msgspec.structs import replace
 
 from refold.client.elsewhere import AddressRights, find_directory_elsewhere
+from tests.network.filtered import LoopbackServer
 from tests.server.serving import Client, open_server, read_until, send_order
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -76,6 +80,42 @@ async def test_a_conversation_begins_in_a_named_workspace_and_its_status_says_wh
     assert choices["free_addresses"] is False
     assert status["address"] == address
     assert f"{os.path.realpath(far)} of " in created["notices"][0]
+
+
+async def test_a_server_in_a_workspace_elsewhere_is_announced_and_opened(
+    tmp_path: Path,
+) -> None:
+    rights = AddressRights({"build": f"cmd:sh # {tmp_path}"}, recent=True)
+    async with open_server(tmp_path, "Hi.", rights=rights) as client:
+        created = await client.ask("POST", "/api/conversations", {"workspace": "build"})
+        ports = f"/api/conversations/{created.json['id']}/ports"
+        async with client.follow(created.json["id"]) as socket:
+            with closing(LoopbackServer("over there")) as there:
+                while there.port not in (await read_until(socket, "ports"))[-1]["ports"]:
+                    pass  # other programs of this machine
+                opened = await client.ask("POST", f"{ports}/{there.port}", {})
+                assert opened.status == 200, opened.body
+                link = str(opened.json["link"])
+                body = await to_thread.run_sync(fetch_locally, link)
+                listed = (await client.ask("GET", ports)).json
+            while there.port in (await read_until(socket, "ports"))[-1]["ports"]:
+                pass
+        by_nobody = await client.ask("POST", f"{ports}/{there.port}", {}, headers={})
+        client.host.paths = replace(client.host.paths, rights=AddressRights())
+        refused = await client.ask("POST", f"{ports}/{there.port}", {})
+        here = await client.ask("GET", f"/api/conversations/{await client.begin()}/ports")
+
+    assert body == b"over there\n"
+    assert {"port": there.port, "link": link} in listed
+    assert (by_nobody.status, refused.status, here.status) == (401, 400, 400)
+    assert b"run `refold ports` on yours" in refused.body
+
+
+def fetch_locally(link: str) -> bytes:
+    """What a browser gets there, which resolves names below localhost by itself."""
+    port = urlsplit(link).port
+    with urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
+        return response.read()
 
 
 async def test_an_address_of_an_earlier_session_is_offered_to_the_user_alone(

@@ -24,6 +24,7 @@ from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
+    PortsChanged,
     Progress,
     TextCame,
     ThinkingCame,
@@ -200,6 +201,17 @@ def test_a_late_watcher_gets_the_latest_progress_of_each_subagent_in_order() -> 
     assert [(m.node, m.steps) for m in items if isinstance(m, ChildMoved)] == [
         ("child-2", 1),
         ("child-1", 2),
+    ]
+
+
+def test_a_late_watcher_gets_the_newest_ports_also_after_the_turn() -> None:
+    hub = Hub()
+    hub.publish_live(PortsChanged((8000,)))
+    hub.publish_live(PortsChanged((8000, 9000)))
+    hub.publish(Entry(1, TurnEnded("answered")))
+
+    assert [frame.item for frame in read_frames(hub.watch())] == [
+        PortsChanged((8000, 9000))
     ]
 
 

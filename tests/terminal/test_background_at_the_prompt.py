@@ -1,6 +1,7 @@
 """Background commands at the prompt: what wakes the agent there, and what leaving ends."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,24 @@ def open_terminal(directory: Path, compiled: Path, *answers: dict[str, object]) 
     (directory / "answers.jsonl").write_text(lines, encoding="utf-8")
     flags = ("--yolo", "--script", "answers.jsonl")
     return Terminal(PROGRAM, *flags, directory=directory, size=(40, 120), compiled=compiled)
+
+
+@pytest.mark.slow
+def test_a_server_in_a_workspace_elsewhere_is_noted_at_the_prompt_and_opened(
+    tmp_path: Path, compiled: Path
+) -> None:
+    (tmp_path / "answers.jsonl").touch()
+    flags = ("--workspace", f"cmd:sh # {tmp_path}", "--script", "answers.jsonl")
+    at = Terminal(PROGRAM, *flags, directory=tmp_path, size=(40, 120), compiled=compiled)
+    at.until("›")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        at.until(f"Port {port} listens in the workspace: /ports {port} opens it")
+        at.type(f"/ports {port}" + ENTER)
+        at.until(f"Port {port} there is open: http://place-")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
 
 
 @pytest.mark.slow

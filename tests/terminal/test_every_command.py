@@ -75,6 +75,9 @@ ROWS: Mapping[str, CommandCase] = {
         ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
     "worktree": CommandCase("/worktree", "/worktree x", seen=2 * (
         ".* is not a git repository, so no working tree can be made",)),
+    "ports": CommandCase("/ports", "/ports all", seen=(
+        "the workspace is on this machine, and so are its servers: open their addresses directly",
+        "/ports 'all' is not a port: give a number that /ports lists")),
     "clear": case_after_exchange("/new", "/history", seen=(
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
     "continue": case_after_exchange("/continue", then=("On I go.",), seen=("On I go.",)),

@@ -27,8 +27,9 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import View
+from refold.place.elsewhere.greeting import PlaceGreeting
 from refold.place.elsewhere.home_packs import Begin, HomePacks, StoredCheckpoint
-from refold.place.elsewhere.pipe import Pipe, PlaceGreeting
+from refold.place.elsewhere.pipe import Pipe
 from refold.session.recorder import Recorder
 from refold.values.display import Diff
 

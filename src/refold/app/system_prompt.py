@@ -59,7 +59,7 @@ from refold.values.printable_names import escape_name, shorten
 if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
     from refold.journal.events.kinds import InstructionsFound
-    from refold.place.elsewhere.pipe import PlaceGreeting
+    from refold.place.elsewhere.greeting import PlaceGreeting
 
 SHELL_NAME = "bash"  # commands run in it
 _PROMPTS_FOLDER = "prompts"

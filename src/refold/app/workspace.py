@@ -42,11 +42,12 @@ from refold.values.secret_mask import FindSecrets, without_secrets
 if TYPE_CHECKING:
     from socket import socket
 
+    from refold.app.ports_elsewhere import PortsElsewhere
     from refold.code.source_code import CodeWorkspace
     from refold.network.filter import HostFilter
     from refold.place.checkpoints import Checkpoints
     from refold.place.editor_files import Editor
-    from refold.place.elsewhere.pipe import PlaceGreeting
+    from refold.place.elsewhere.greeting import PlaceGreeting
     from refold.place.sandbox import Sandbox
     from refold.session.recorder import Recorder
     from refold.values.hosts import ReachableHosts
@@ -73,7 +74,7 @@ class Workspace:
     """The files and commands of a session. Must be closed: commands share resources in it.
 
     `main` is the workspace of which this is a worktree: its unreadable files stay
-    unreadable.
+    unreadable. `ports` are those of a place elsewhere.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Workspace:
             os.path.realpath(folder_of_shipped()),
         )
         self.find_secrets = main.find_secrets if main else find_secrets
+        self.ports: PortsElsewhere | None = None
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may be first at once
         self._filter = _LazyFilter(environ)
@@ -275,7 +277,7 @@ class Workspace:
         return None
 
     async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
-        """Bring checkpoints of this session home, if the workspace is elsewhere."""
+        """Bring checkpoints of this session home and announce ports, if it is elsewhere."""
 
     async def settle(self) -> None:
         """Wait, for a while, for what `join` has begun. Call it before `close`."""

@@ -7,10 +7,12 @@ servers, and the decisions about calls.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from refold.app.checkpoints_at_home import CheckpointsAtHome
+from refold.app.ports_elsewhere import PortsElsewhere
 from refold.app.workspace import (
     Workspace,
     WorkspaceDirectories,
@@ -23,8 +25,9 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.elsewhere.address import PlaceAddress
 from refold.place.elsewhere.directory import store_instructions
+from refold.place.elsewhere.greeting import PlaceGreeting
 from refold.place.elsewhere.home_packs import HomePacks
-from refold.place.elsewhere.pipe import Pipe, PlaceGreeting, PlaceSettings
+from refold.place.elsewhere.pipe import Pipe, PlaceSettings
 from refold.place.elsewhere.place_commands import PlaceCommands
 from refold.place.elsewhere.place_files import PlaceFiles, paths_below
 from refold.place.elsewhere.place_snapshots import PlaceSnapshots
@@ -92,8 +95,9 @@ class WorkspaceElsewhere(Workspace):
         self._at_home = CheckpointsAtHome(
             self._pipe, self._packs, keeps_files=self._made is not None
         )
+        self.ports = self._ports = PortsElsewhere(self._pipe)
+        self._pipe.at_news = self._note_news
         greeting = self._greet()
-        store_instructions(self.directory, greeting.instructions)
         self.files = files = PlaceFiles(
             self._pipe,
             greeting.root,
@@ -120,6 +124,11 @@ class WorkspaceElsewhere(Workspace):
                 self._made.lock.release()
             raise
 
+    def _note_news(self, greeting: PlaceGreeting) -> None:
+        self._ports.note(greeting.ports)
+        with suppress(OSError):  # the session has those that were stored before
+            store_instructions(self.directory, greeting.instructions)
+
     def use_editor(self, editor: "Editor | None") -> None:
         """The files of an editor are on this machine: those of the place are never open in it."""
 
@@ -140,6 +149,7 @@ class WorkspaceElsewhere(Workspace):
         return PlaceSnapshots(self._pipe, self._forget, self._packs)
 
     async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
+        self._ports.join(record)
         if self._settings.checkpoints:
             await self._at_home.join(session, record, look=look)
 
@@ -157,6 +167,7 @@ class WorkspaceElsewhere(Workspace):
 
     def close(self) -> None:
         super().close()
+        self._ports.close()
         self.local_commands.close()
         self._pipe.close()
         if self._made is not None:

@@ -14,7 +14,8 @@ from refold.cli.start_elsewhere import address_given
 from refold.config.paths import paths
 from refold.errors import BadInput, ToolFailed
 from refold.place.elsewhere.address import PlaceAddress, parse_address
-from refold.place.elsewhere.pipe import Pipe, PlaceGreeting, PlaceSettings
+from refold.place.elsewhere.greeting import PlaceGreeting
+from refold.place.elsewhere.pipe import Pipe, PlaceSettings
 from refold.views.check_findings import Finding
 
 _SANDBOX_SETTINGS = PlaceSettings(

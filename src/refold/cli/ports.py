@@ -47,7 +47,9 @@ def run(args: Namespace) -> int:
         _ = pipe.greeting  # connects
         forwarded = [ForwardedPort(pipe, port) for port in args.port]
         for one in forwarded:
-            write(f"port {one.port} there is http://127.0.0.1:{one.local}\n")
+            write(
+                f"port {one.port} there is 127.0.0.1:{one.local}, {one.link} in a browser\n"
+            )
         try:
             signal.pause()
         except KeyboardInterrupt:

@@ -49,6 +49,7 @@ from refold.views.stream_json.documents import EventRecorded
 from refold.views.stream_json.encode import Document, documents_of
 from refold.views.stream_json.live_documents import (
     ChildMoved,
+    PortsChanged,
     TextDelta,
     ThinkingDelta,
     ToolProgress,
@@ -307,7 +308,7 @@ class Feed:
                 moved = replace(document, conversation=self._session.id)
                 self._children[document.node] = moved
                 return moved
-            case WithinChild():
+            case WithinChild() | PortsChanged():
                 return replace(document, conversation=self._session.id)
             case _:
                 return document

@@ -53,7 +53,7 @@ from refold.views.stream_json.documents import (
     ForkMade,
     OrderTaken,
 )
-from refold.views.stream_json.encode import to_live
+from refold.views.stream_json.encode_live import to_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
@@ -62,7 +62,7 @@ _SESSION_GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
 LIVE_TYPES = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
-         "child_moved")  # fmt: skip
+         "child_moved", "ports")  # fmt: skip
 _OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
 

@@ -705,7 +705,8 @@ class Session:
         ]
         window = self._app.settings.context.default_window_tokens
         document = status(self.view, choices, waiting, window)
-        return replace(document, address=address_of_directory(document.directory))
+        address = address_of_directory(document.directory)
+        return replace(document, address=address, ports=self.workspace.new_ports)
 
     async def find_changed_instructions(self) -> "ChangedInstructions | None":
         """The instructions of its folder that the user trusts in another version; or None."""

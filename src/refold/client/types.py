@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refold.agents.profile import Profile
+    from refold.app.ports_elsewhere import ListeningPort
     from refold.app.project_memory import LearnResult
     from refold.journal.board.board_file import TaskBoard
     from refold.journal.catalogue.session_card import Card, Hit
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _TYPE_MODULES = {
     "agents.profile": ("Profile",),
+    "app.ports_elsewhere": ("ListeningPort",),
     "app.project_memory": ("LearnResult",),
     "journal.board.board_file": ("TaskBoard",),
     "journal.catalogue.session_card": ("Card", "Hit"),
@@ -83,6 +85,7 @@ __all__ = [
     "ImageData",
     "LearnResult",
     "ListedNote",
+    "ListeningPort",
     "Node",
     "OpenCall",
     "OtherContent",

@@ -25,6 +25,7 @@ from refold.values.display import Diff
 
 if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
+    from refold.app.ports_elsewhere import ListeningPort, PortsElsewhere
     from refold.client.compare_files import Since
     from refold.journal.board.board_file import TaskBoard
     from refold.place.port import Commit, FileChange
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         RewindScope,
     )
 
+_PORTS_ARE_HERE = "the workspace is on this machine, and so are its servers: open their addresses directly"
 _LISTING_SECONDS = 20.0
 _BUSY_SECONDS = 0.003  # after which listing pauses
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
@@ -125,6 +127,30 @@ class SessionWorkspace:
             return iter(files.tree.walk(files.real("."), lambda: None).paths)
         except ToolFailed:  # no connection: nothing is offered
             return iter(())
+
+    @property
+    def new_ports(self) -> Sequence[int]:
+        """The ports of a place elsewhere that began to listen after it connected."""
+        ports = self._app.workspace.ports
+        return () if ports is None else ports.new
+
+    def list_ports(self) -> "Sequence[ListeningPort]":
+        """The ports of a place elsewhere on which the user's programs listen. It blocks."""
+        return self._ports.all_ports()
+
+    def open_port(self, port: int) -> "ListeningPort":
+        """Reach this port of a place elsewhere on this machine, while the session is open.
+
+        Raises `BadInput`. It may have to connect to the place, so it blocks.
+        """
+        return self._ports.open(port)
+
+    @property
+    def _ports(self) -> "PortsElsewhere":
+        ports = self._app.workspace.ports
+        if ports is None:
+            raise BadInput(_PORTS_ARE_HERE)
+        return ports
 
     async def points(self) -> "tuple[RewindPoint, ...]":
         """The points to which the session can be rewound, oldest first."""

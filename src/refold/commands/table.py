@@ -114,6 +114,9 @@ def _sessions() -> tuple[SlashCommand, ...]:
                 "[NAME|leave|remove [NAME]]", words=("leave", "remove"), group="session",
                 more="It is created beside the repository, as by refold -w. Settings and rules "
                 "stay those of this directory. Before uncommitted work is removed, you are asked."),
+        SlashCommand("ports", "list the servers of a workspace elsewhere, or open one on this machine",
+                "[PORT]", at_once=True, group="session",
+                more="It stays open until the session is closed. Only this machine reaches it."),
         SlashCommand("clear", "start a new session", aliases=("new",), group="session",
                 more="This session is kept. Ctrl+L only clears the screen.", needs="sessions"),
         SlashCommand("continue", "continue without a new message", group="session"),

@@ -30,6 +30,7 @@ from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import ListenOptions, listen, names_of, serve_until_signal
 from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
+from refold.server.ports import add_ports
 from refold.server.previews import add_previews
 from refold.server.rest import add_rest
 from refold.server.terminals import (
@@ -89,6 +90,7 @@ def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -
     add_files(api, host)
     add_previews(api, host)
     add_changes(api, host)
+    add_ports(api, host)
     add_folders(api, host)
     add_models(api, host, safe=safe)
     add_folder_settings(api, host)

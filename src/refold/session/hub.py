@@ -35,6 +35,7 @@ from refold.journal.events.kinds import (
 from refold.values.live import (
     ChildMoved,
     Live,
+    PortsChanged,
     Progress,
     TextCame,
     ThinkingCame,
@@ -186,7 +187,8 @@ class Hub:
                 }
                 self._open = open_texts
             case TurnEnded():
-                self._open.clear()
+                ports = self._open.get(PortsChanged)  # they still listen
+                self._open = {PortsChanged: ports} if ports else {}
             case _:
                 pass
         for listener in tuple(self._listeners):
@@ -213,7 +215,9 @@ class Hub:
     def publish_live(self, live: Live) -> None:
         self._n += 1
         key = stream_key(live)
-        if isinstance(live, ChildMoved):  # only the newest is kept, as the last
+        if isinstance(
+            live, ChildMoved | PortsChanged
+        ):  # only the newest is kept, as the last
             self._open.pop(key, None)
         if key is not None:  # a child's output is published by its own hub
             so_far = self._open.setdefault(key, [])

@@ -5,7 +5,7 @@ The user types a message or a command. `terminal` shows the work between two pro
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 
 import anyio
@@ -26,9 +26,12 @@ from refold.errors import BadInput, RefoldError
 from refold.terminal.greeting import greet, is_resumable, print_cut_off_turn
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import open_terminal
+from refold.values.live import PortsChanged
 from refold.views.notices import was_stopped_unanswered
+from refold.views.screen.status import ports_text
 from refold.views.styled import Line
 
+_PORT_NOTE = "Port {port} listens in the workspace: /ports {port} opens it on this machine."
 _RETRY_SECONDS = 0.1  # seconds until closing the prompt is tried again
 IDLE_SECONDS = 600.0  # seconds without a message after which notes are made without asking
 
@@ -78,7 +81,7 @@ class PromptLoop:
         self._mode_key, self._idle = mode_key or ModeKey(), idle
         # Events up to here do not start a turn by themselves.
         self._watched, self._seen = session, session.view.seq
-        self._notes = PendingLines()
+        self._notes, self._noted_ports = PendingLines(), set[int]()
         self.pasted: Callable[[str], Sequence[ImageData]] = lambda _: ()
 
     async def run(
@@ -168,6 +171,7 @@ class PromptLoop:
                 group.start_soon(self._close_prompt_for_work, watch)
                 group.start_soon(self._report_ended_commands)
                 group.start_soon(self._print_notes_when_added)
+                group.start_soon(self._note_new_ports)
                 typed = await self._reader.read_message(self._prompt)
                 group.cancel_scope.cancel()
             if typed is not Key.PROMPT_CLOSED or self.terminal.session.end_reason:
@@ -211,6 +215,16 @@ class PromptLoop:
     async def _print_notes_when_added(self) -> None:
         await self._notes.wait_for_line()
         await self._close_prompt()
+
+    async def _note_new_ports(self) -> None:
+        """Add a note for each port of the place that began to listen, also before the prompt."""
+        watch = self.terminal.session.watch(only=(PortsChanged,))
+        async with aclosing(watch.frames()) as frames:
+            async for frame in frames:
+                ports = frame.item.ports if isinstance(frame.item, PortsChanged) else ()
+                for port in sorted({*ports} - self._noted_ports):
+                    self._notes.add(_PORT_NOTE.format(port=port))
+                self._noted_ports = {*ports}
 
     async def _close_prompt(self) -> None:
         while True:
@@ -276,6 +290,8 @@ class PromptLoop:
         beside = len(self.terminal.session.view.background.running)
         if beside:
             before = (*before, ("dim", f"{beside} in background "))
+        if ports := ports_text(self.terminal.session.workspace.new_ports):
+            before = (*before, ("dim", f"{ports} "))
         return (*before, ("person", f"{sign} "))
 
 

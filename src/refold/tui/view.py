@@ -31,7 +31,7 @@ from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.screen.conversation import is_from_shell
-from refold.views.screen.status import attempt_text
+from refold.views.screen.status import attempt_text, ports_text
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut, truncate
 
@@ -384,6 +384,7 @@ def _status_row(model: Model) -> Line:
     beside = len(session_view.background.running)
     right = [
         f"{running} running" if running > 1 and not compact else "",
+        ports_text(model.screen.ports),
         f"{beside} in background" if beside else "",
         f"{done}/{len(todos)} todos" if todos and not compact else "",
         share.replace(" of window", "") if compact else share,

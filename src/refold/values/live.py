@@ -59,6 +59,12 @@ class ChildMoved(Struct, frozen=True, tag="child_moved"):
     label: str
 
 
+class PortsChanged(Struct, frozen=True, tag="ports"):
+    """These ports of a workspace elsewhere began to listen after the session connected."""
+
+    ports: tuple[int, ...]
+
+
 OwnNews: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
@@ -69,7 +75,7 @@ class SubagentDelta(Struct, frozen=True, tag="within"):
     live: OwnNews
 
 
-Live: TypeAlias = OwnNews | ChildMoved | SubagentDelta
+Live: TypeAlias = OwnNews | ChildMoved | SubagentDelta | PortsChanged
 
 
 class Piece(Struct, frozen=True):
@@ -94,9 +100,9 @@ class Piece(Struct, frozen=True):
 
 
 def stream_key(live: Live) -> Hashable:
-    """The text that this is a part of, or the subagent it is about; None if neither."""
+    """The text that this is a part of, or what it is the newest news of; None if neither."""
     match live:
-        case TextCame() | ThinkingCame():
+        case TextCame() | ThinkingCame() | PortsChanged():
             return type(live)
         case Progress(call_id):
             return Progress, call_id
@@ -114,5 +120,7 @@ def as_child_news(name: str, live: Live) -> Live:
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
             address = f"{name}/{node}" if node else name
             return ChildMoved(address, agent, title, steps, tokens, cost, label)
+        case PortsChanged():
+            return live  # of the workspace
         case _:
             return SubagentDelta(name, live)

@@ -37,6 +37,7 @@ function shown(screen) {
     coming: screen.coming.map((part) => [part.kind, part.text]),
     status: [screen.status.doing, screen.status.reason, screen.status.tries],
     moved: screen.moved.map((each) => each.node),
+    ports: screen.ports,
     requests: requests.map((each) => each.call_id),
     plan: plan?.seq ?? 0,
     turn: screen.turn,

@@ -46,6 +46,7 @@ from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
+    PortsChanged,
     Progress,
     TextCame,
     ThinkingCame,
@@ -73,7 +74,13 @@ class Session:
     def _add(self, item: Event | Live) -> None:
         if isinstance(
             item,
-            TextCame | ThinkingCame | CallComing | Progress | Waiting | ChildMoved,
+            TextCame
+            | ThinkingCame
+            | CallComing
+            | Progress
+            | Waiting
+            | ChildMoved
+            | PortsChanged,
         ):
             self.frames.append(Frame(self.view.seq, 1, item))
             return
@@ -249,6 +256,7 @@ class Session:
         born = self._id("child-")
         self._add(ChildBorn(born, "c", "code", "Do it."))
         self._add(ChildMoved(born, "code", "Do it", 1, 20, 0.1, "reads"))
+        self._add(PortsChanged((8000, 8000 + self._ids)))
         if self._random.random() < 0.6:
             call = ToolCall(f"{born}/c7", "bash", Raw(b"{}"))
             self._add(ChildAsked(f"{born}/c7", born, "code", call, "no rule", "h"))

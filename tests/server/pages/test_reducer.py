@@ -3,12 +3,14 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import refold
 from refold.client.event_documents import (
@@ -75,6 +77,7 @@ def plain(screen: Screen, told: set[int]) -> Plain:
         "coming": [[part.kind, str(part.text)] for part in screen.coming],
         "status": [screen.status.doing, screen.status.reason, screen.status.tries],
         "moved": [item.node for item in screen.moved],
+        "ports": [*screen.ports],
         "requests": sorted(r.id for r in waits if not isinstance(r, PlanToJudge)),
         "plan": plan,
         "turn": view.turn.seq,
@@ -140,7 +143,7 @@ def compare_screens(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
         screen = apply_frame(screen, frame)
         documents += records
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
-            documents.append(page_snapshot(screen.view))
+            documents.append(page_snapshot(screen.view, screen.ports))
         if records:
             numbers.add(frame.seq)
             cuts.append(len(documents))
@@ -148,15 +151,14 @@ def compare_screens(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
     return {"documents": documents, "cuts": cuts}, expected
 
 
-def page_snapshot(view: View) -> Plain:
+def page_snapshot(view: View, ports: Sequence[int] = ()) -> Plain:
     """The snapshot that a page orders after a rewind: todos and a plan may be others now."""
     choices = Choices(
         model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget(),
         teams=bool(view.rights.teams), tracing=bool(view.rights.tracing),
     )  # fmt: skip
-    return msgspec.json.decode(
-        msgspec.json.encode(snapshot(view, status(view, choices, ())))
-    )
+    now = replace(status(view, choices, ()), ports=ports)
+    return msgspec.json.decode(msgspec.json.encode(snapshot(view, now)))
 
 
 def differences(sessions: list[list[Frame]]) -> list[str]:

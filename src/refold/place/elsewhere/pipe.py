@@ -25,6 +25,7 @@ from refold import programs
 from refold.errors import ConnectionLost, ToolFailed
 from refold.place.elsewhere.address import PlaceAddress
 from refold.place.elsewhere.far_source import first_bytes, start_script
+from refold.place.elsewhere.greeting import PlaceGreeting, PlaceNews, check_greeting
 from refold.place.environment import environment
 from refold.place.far.frames import (
     INSTALLED_MARK,
@@ -36,7 +37,6 @@ from refold.place.far.frames import (
     read_frame,
     write_all,
 )
-from refold.place.port import Real
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
@@ -44,9 +44,9 @@ _CONNECT_SECONDS = 60.0
 _MAX_NOISE_BYTES = 64 * 1024  # of a shell that greets, before the place answers
 _MAX_COMPLAINT_CHARS = 500
 _MAX_TEXT_CHARS = 4_000  # of an error of the place
-_MAX_PATH_CHARS = 4_096
 _END_SECONDS = 5.0
 _LAST_MESSAGE_SECONDS = 2.0
+_MAX_EARLY_NEWS = 30  # of a watched place, which sends at most one in two seconds
 _NO_PYTHON = (
     "{address} has no Python (python3, 3.8 or later), which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
@@ -71,25 +71,6 @@ class PlaceAnswer(Struct, frozen=True):
             return msgspec.convert(self.record, type_)
         except msgspec.ValidationError as error:
             raise ToolFailed(f"The place sent an answer that is wrong: {error}.") from error
-
-
-class PlaceGreeting(Struct, frozen=True):
-    """What a place says of itself. It is for showing, and for rules about its own paths."""
-
-    root: str
-    identity: str  # another one: the place has lost its files of refold
-    home: str
-    user: str
-    host: str
-    system: str
-    python: str
-    sandbox: str
-    confines: bool
-    notice: str
-    head: str  # the text of .git/HEAD; "" if there is none
-    instructions: dict[str, str]  # the files of the root for agents
-    scope: tuple[bool, str, str] | None = None  # of a search in the root
-    programs: tuple[str, ...] = ()  # those there that most sessions ask for
 
 
 class PlaceSettings(Struct, frozen=True):
@@ -164,10 +145,13 @@ class Pipe:
         # Called with a new connection before it is used, and after each request was sent.
         self.at_connect: Callable[[Callable[..., OpenCall], PlaceGreeting], None] = _ignore
         self.at_request: Callable[[], None] = _ignore
+        # If there is one, places are watched. It is called when connecting, and by the
+        # reading thread: it must not wait.
+        self.at_news: Callable[[PlaceGreeting], None] | None = None
 
     @property
     def greeting(self) -> PlaceGreeting:
-        """What the place says of itself. It connects if necessary."""
+        """What the place says of itself: now, if it is watched. It connects if necessary."""
         return self._connect().greeting
 
     @property
@@ -259,6 +243,8 @@ class Pipe:
                     connection.close()
                     raise
                 self._connection = connection
+                if self.at_news is not None:
+                    connection.watch(self.at_news)
             return self._connection
 
     @property
@@ -326,9 +312,29 @@ class _Connection:
         if not hello.done.wait(_CONNECT_SECONDS):
             raise self._unreachable("it did not answer")
         try:
-            self.greeting = _check_greeting(hello.result().read(PlaceGreeting))
+            self.greeting = check_greeting(hello.result().read(PlaceGreeting))
         except ConnectionLost as error:
             raise self._unreachable("it ended at once") from error
+
+    def watch(self, at_news: Callable[[PlaceGreeting], None]) -> None:
+        """Pass the greeting on, now and when it has changed: it is kept as the place is."""
+        at_news(self.greeting)
+        began, count = time.monotonic(), 0
+
+        def on_frame(answer: PlaceAnswer) -> None:
+            nonlocal count
+            count += 1
+            if answer.record.get("kind") != "news":
+                return
+            if count > _MAX_EARLY_NEWS + time.monotonic() - began:
+                return  # a place that sends more than ours is not believed
+            with suppress(ToolFailed):  # nor is one that sends something else
+                greeting = answer.read(PlaceNews).applied_to(self.greeting)
+                if greeting != self.greeting:
+                    self.greeting = greeting
+                    at_news(greeting)
+
+        self.begin("watch", b"", on_frame, {})
 
     def begin(
         self,
@@ -459,25 +465,6 @@ class _Connection:
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece
                 del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]
-
-
-def _check_greeting(greeting: PlaceGreeting) -> PlaceGreeting:
-    """The greeting with texts that can be shown. Raises `ToolFailed` for an impossible path."""
-    for path in (greeting.root, greeting.home):
-        check_path(path)
-    texts = {
-        name: escape_name(clean(getattr(greeting, name)))[:_MAX_COMPLAINT_CHARS]
-        for name in ("user", "host", "system", "python", "sandbox", "notice", "head")
-    }
-    return msgspec.structs.replace(greeting, **texts)
-
-
-def check_path(path: str) -> Real:
-    """An absolute path from a place. Raises `ToolFailed` for another text."""
-    usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
-    if not usual or len(path) > _MAX_PATH_CHARS:
-        raise ToolFailed("The place sent a path that cannot be one.")
-    return Real(path)
 
 
 def _ignore(*_news: object) -> None:

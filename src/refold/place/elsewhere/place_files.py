@@ -14,7 +14,8 @@ from typing import Self
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.elsewhere.pipe import Pipe, PlaceAnswer, check_path
+from refold.place.elsewhere.greeting import check_path
+from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
 from refold.place.judged_files import JudgedFiles
 from refold.place.port import (
     DirectoryEntry,

@@ -13,17 +13,26 @@ from collections.abc import Callable
 from contextlib import suppress
 
 WINDOW_BYTES = 512 * 1024
-_PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 64 * 1024
 _DATA_FRAME, _END_FRAME, _WRITTEN_FRAME = b"d", b"e", b"w"
 _LISTEN_STATE = "0A"  # in /proc/net/tcp
 _OWN_ADDRESSES = ("00000000", "0100007F", "0" * 32, "0" * 24 + "01000000")
 
 
 class PortTunnel:
-    """One end. `run` returns when both directions have ended; `close` ends them."""
+    """One end. `run` returns when both directions have ended; `close` ends them.
 
-    def __init__(self, connection: socket.socket, send: Callable[[bytes], None]) -> None:
+    `read_start` reads the first piece, at most `PIECE_BYTES`; b"" ends that direction.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        send: Callable[[bytes], None],
+        read_start: Callable[[socket.socket], bytes] | None = None,
+    ) -> None:
         self._connection, self._send = connection, send
+        self._read_next = read_start or _read_piece
         self._news = threading.Condition()
         self._credit, self._waiting_bytes = WINDOW_BYTES, 0
         self._waiting: deque[bytes] = deque()
@@ -75,7 +84,8 @@ class PortTunnel:
     def _read(self) -> None:
         with suppress(OSError):
             while True:
-                data = self._connection.recv(_PIECE_BYTES)
+                data = self._read_next(self._connection)
+                self._read_next = _read_piece
                 if not data:
                     break
                 with self._news:
@@ -87,7 +97,7 @@ class PortTunnel:
         self._send(_END_FRAME)
 
     def _may_send(self) -> bool:
-        return self._closed or self._credit >= _PIECE_BYTES
+        return self._closed or self._credit >= PIECE_BYTES
 
     def _write(self) -> None:
         try:
@@ -112,6 +122,10 @@ class PortTunnel:
                 self.close()
         except OSError:
             self.close()  # the program has closed it: nothing more is read either
+
+
+def _read_piece(connection: socket.socket) -> bytes:
+    return connection.recv(PIECE_BYTES)
 
 
 def connect_to_port(port: int) -> socket.socket:

@@ -36,6 +36,7 @@ MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
 _MAX_PATHS = 200_000  # of one walk
 _MAX_IDENTITY_CHARS = 64
 _PROGRESS_SECONDS = 1.0
+_WATCH_SECONDS = 2.0  # between two looks at what can change without a request
 _USUAL_PROGRAMS = ("rg", "git")
 _INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 
@@ -79,6 +80,7 @@ class FarWorkspace:
             "ignored": self._list_ignored,
             "paths": self._paths,
             "has": self._has,
+            "watch": self._watch,
             "release": self._release,
             "run": self._run,
             "note_change": self._note_change,
@@ -99,7 +101,7 @@ class FarWorkspace:
 
     def describe(self) -> dict[str, Any]:
         """What the other side must know of the place, for judging and for the model."""
-        sandbox, scope = self._sandbox, self._files.tree.scope(Real(self.root))
+        sandbox = self._sandbox
         return {
             "root": self.root,
             "identity": _identity(_data_directory(self._home)),
@@ -111,12 +113,20 @@ class FarWorkspace:
             "sandbox": sandbox.kind,
             "confines": sandbox.confines,
             "notice": sandbox.notice,
+            "programs": [*filter(self.starter.has, _USUAL_PROGRAMS)],
+            **self._describe_now(),
+        }
+
+    def _describe_now(self) -> dict[str, Any]:
+        """The part of the description that changes without a request."""
+        scope = self._files.tree.scope(Real(self.root))
+        return {
             "head": self._text(".git/HEAD").strip(),
             "instructions": {
                 name: text for name in _INSTRUCTION_FILES if (text := self._text(name))
             },
             "scope": (scope.is_in_repository, scope.top, scope.excludes),
-            "programs": [*filter(self.starter.has, _USUAL_PROGRAMS)],
+            "ports": listening_ports(),
         }
 
     def _text(self, name: str) -> str:
@@ -231,6 +241,16 @@ class FarWorkspace:
 
     def _has(self, call: FarCall, _raw: bytes, program: str) -> None:
         call.send("end", has=self.starter.has(program))
+
+    def _watch(self, call: FarCall, _raw: bytes) -> None:
+        """Send the changing part of the description when it changes, until it is stopped."""
+        stopped, before = Event(), dict[str, Any]()
+        call.when_stopped(stopped.set)
+        while not stopped.wait(_WATCH_SECONDS if before else 0):
+            if (now := self._describe_now()) != before:
+                call.send("news", **now)
+                before = now
+        call.send("end")
 
     def _release(self, call: FarCall, _raw: bytes, session: str) -> None:
         self._epochs.release(session)

@@ -55,7 +55,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.screen.screen import Screen, apply_frame, screen_at
-from refold.views.screen.status import Status
+from refold.views.screen.status import Status, ports_text
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
@@ -160,6 +160,8 @@ class TranscriptPrinter:
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
         if not below and self._doing.activity:  # otherwise a question has the line
             below = _running_call_names(self._now.open, self._last, self._tool)
+        if below or self._doing.activity:
+            below = "  ".join(filter(None, (below, ports_text(self._now.ports))))
         return self._doing.line(_waiting_messages_text(view), below, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:

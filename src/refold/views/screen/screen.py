@@ -26,6 +26,7 @@ from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
+    PortsChanged,
     Progress,
     SubagentDelta,
     TextCame,
@@ -51,6 +52,7 @@ class Screen(Struct, frozen=True):
     coming: tuple[StreamingBlock, ...] = ()
     status: Status = Status()
     moved: tuple[ChildMoved, ...] = ()  # latest of each child, newest last
+    ports: tuple[int, ...] = ()  # of a workspace elsewhere, new ones that listen
     earlier: float = 0.0  # seconds of this turn before another process took it up
     window: int = 32_000  # tokens, if the model's is unknown
     view: View = field(default_factory=View)
@@ -147,6 +149,8 @@ def _apply_live(screen: Screen, live: Live) -> Screen:
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)
             return replace(screen, moved=(*others, live))
+        case PortsChanged(ports):
+            return replace(screen, ports=ports)
         case SubagentDelta():
             return screen  # only a child's activity is shown, not its text
 

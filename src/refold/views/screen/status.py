@@ -34,6 +34,7 @@ EVENT_KINDS = frozenset((
     ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
     Compacted, Rewound, FilesRestored, TurnEnded, Imported,
 ))  # fmt: skip
+_MAX_NAMED_PORTS = 3
 _SIDE_CALL_PREFIX = "requesting a"
 
 
@@ -93,6 +94,13 @@ def attempt_text(status: Status, left: float) -> str:
     """The number of the next attempt at a model call, and the seconds until then."""
     total = f" of {status.attempts}" if status.attempts else ""
     return f"attempt {status.attempt}{total}, next in {ceil(max(left, 0.0))} s, Esc stops"
+
+
+def ports_text(ports: Sequence[int]) -> str:
+    """The new ports of a workspace elsewhere, "" if there are none."""
+    more = ("…",) if len(ports) > _MAX_NAMED_PORTS else ()
+    numbers = ", ".join(map(str, (*ports[:_MAX_NAMED_PORTS], *more)))
+    return f"{'port' if len(ports) == 1 else 'ports'} {numbers}" if ports else ""
 
 
 def initial_status(waiting: Sequence[Open]) -> Status:

@@ -34,20 +34,11 @@ from refold.journal.events.kinds import Entry, Event, Frame, Judged
 from refold.journal.state.fold import View
 from refold.values.control import EnterPlan, Final, PlanReady, TasksChanged, Todos
 from refold.values.display import AskedQuestion, Diff
-from refold.values.live import (
-    CallComing,
-    ChildMoved,
-    Live,
-    Progress,
-    SubagentDelta,
-    TextCame,
-    ThinkingCame,
-    Waiting,
-)
 from refold.values.messages import Thinking, ToolCall
 from refold.views import notices
 from refold.views.escape import escape_to_one_line
-from refold.views.stream_json import documents, live_documents, subagent_documents
+from refold.views.stream_json import documents, subagent_documents
+from refold.views.stream_json.encode_live import encode_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
     AgentChanged,
@@ -156,7 +147,7 @@ def documents_of(
     """
     if not isinstance(frame.item, Entry):
         if live:
-            yield _encode_live(frame.item, frame.seq)
+            yield encode_live(frame.item, frame.seq)
         return
     event = frame.item.event
     if isinstance(event, ChildAsked) or (
@@ -447,52 +438,6 @@ def _encode_code(event: Event, seq: int) -> Iterator[EventDocument]:
             )
         case _:
             return
-
-
-def _encode_live(live: Live, after: int) -> LiveDocument:
-    match live:
-        case TextCame(text):
-            return live_documents.TextDelta(after=after, text=text)
-        case ThinkingCame(text):
-            return live_documents.ThinkingDelta(after=after, text=text)
-        case CallComing(name):
-            return live_documents.CallBegun(after=after, name=name)
-        case Progress(call_id, text):
-            return live_documents.ToolProgress(after=after, call_id=call_id, text=text)
-        case Waiting(seconds, reason, attempt, attempts):
-            return live_documents.Retry(
-                after=after, seconds=seconds, reason=reason, attempt=attempt,
-                attempts=attempts,
-            )  # fmt: skip
-        case SubagentDelta(node, piece):
-            return live_documents.WithinChild(after=after, node=node, live=piece)
-        case ChildMoved(node, agent, title, steps, tokens, cost, label):
-            return live_documents.ChildMoved(
-                after=after, node=node, agent=agent, title=title, steps=steps,
-                tokens=tokens, cost=cost, label=label,
-            )  # fmt: skip
-
-
-def to_live(document: LiveDocument) -> Live:
-    """The live news from which this document was made."""
-    match document:
-        case live_documents.TextDelta(text=text):
-            return TextCame(text)
-        case live_documents.ThinkingDelta(text=text):
-            return ThinkingCame(text)
-        case live_documents.CallBegun(name=name):
-            return CallComing(name)
-        case live_documents.ToolProgress(call_id=call_id, text=text):
-            return Progress(call_id, text)
-        case live_documents.Retry() as wait:
-            return Waiting(wait.seconds, wait.reason, wait.attempt, wait.attempts)
-        case live_documents.WithinChild(node=node, live=piece):
-            return SubagentDelta(node, piece)
-        case live_documents.ChildMoved() as moved:
-            return ChildMoved(
-                moved.node, moved.agent, moved.title, moved.steps, moved.tokens,
-                moved.cost, moved.label,
-            )  # fmt: skip
 
 
 def _changes(files: Sequence[tuple[str, str]]) -> list[documents.Change]:

@@ -3,6 +3,7 @@
 A document of an event repeats everything in them that matters, completely.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -87,6 +88,19 @@ class ChildMoved(_Live, frozen=True, kw_only=True, tag="child_moved"):
     label: str
 
 
+class PortsChanged(_Live, frozen=True, kw_only=True, tag="ports"):
+    """Ports of a workspace elsewhere that began to listen after the session connected."""
+
+    ports: Sequence[int]
+
+
 LiveDocument: TypeAlias = (
-    TextDelta | ThinkingDelta | CallBegun | ToolProgress | Retry | WithinChild | ChildMoved
+    TextDelta
+    | ThinkingDelta
+    | CallBegun
+    | ToolProgress
+    | Retry
+    | WithinChild
+    | ChildMoved
+    | PortsChanged
 )

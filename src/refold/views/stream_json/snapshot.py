@@ -80,6 +80,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     held_by: str = ""  # the other process in which it is open
     directory: str
     address: str = ""  # of a workspace elsewhere, for which the directory stands
+    ports: Sequence[int] = ()  # that began to listen there after it connected
     added: Sequence[str] = ()  # more directories in which it works
     choices: Choices
     outcome: str  # of the newest turn; "": none has ended since the last one started

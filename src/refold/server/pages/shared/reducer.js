@@ -31,6 +31,7 @@ export function emptyScreen() {
     title: "",
     directory: "",
     address: "", // of a workspace elsewhere
+    ports: [], // there, that began to listen after it connected
     added: [], // more directories in which it works
     turn: 0, // the event that began the running turn; 0: none runs
     turnAt: 0,
@@ -265,6 +266,7 @@ const REDUCERS = {
     return news({ ...screen, background }, doc);
   },
   forked: (screen, doc) => news(ofAnother(screen), doc),
+  ports: (screen, doc) => ({ ...screen, ports: doc.ports }),
   child_moved(screen, doc) {
     return { ...screen, moved: [...screen.moved.filter((m) => m.node !== doc.node), doc] };
   },
@@ -321,7 +323,7 @@ const REDUCERS = {
     const { usage, cost } = spend(sum, { usage: doc.subagents_usage, cost: doc.subagents_cost });
     return {
       ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory, address: doc.address ?? "",
-      added: doc.added ?? [], usage, cost, context: doc.context ?? screen.context,
+      ports: doc.ports ?? [], added: doc.added ?? [], usage, cost, context: doc.context ?? screen.context,
       cutOff: Boolean(doc.cut_off),
       problem: doc.problem ?? "",
       heldBy: doc.held_by ?? "",

@@ -311,6 +311,7 @@ export const developer = {
   work: {
     self: "this session", noTasks: "There are no tasks on the board.", noTeam: "No subagents and no teammates.",
     noBackground: "No background commands.", moveHere: "Move the running command here", noOutput: "No output.", showOutput: "Output", mail: "Mail",
+    servers: "Servers in the workspace", openPort: (port) => `Open port ${port} on this machine`, visit: (port) => `Visit port ${port}`,
     counts: (open, now, done) => `${open} pending · ${now} in progress · ${done} done`,
     waits: (ids) => `blocked by ${ids}`, fromTo: (from, to) => `${from} → ${to}`, helper: (name) => name,
     program: (name) => name,
@@ -527,6 +528,7 @@ export const user = {
     self: "me", noTasks: "Nothing is planned for this folder yet.", noTeam: "I work alone at the moment.",
     noBackground: "Nothing runs on its own at the moment.", moveHere: "Do not wait for the running program", noOutput: "It has not said anything yet.",
     showOutput: "What it says", mail: "What we told each other",
+    servers: "What can be visited there", openPort: (port) => `Make number ${port} visible on this computer`, visit: (port) => `Visit number ${port}`,
     counts: (open, now, done) => `${open} to do · ${now} in progress · ${done} done`,
     waits: (ids) => `waits for ${ids}`, fromTo: (from, to) => `${from} to ${to}`,
     helper: (name) => name.replace(/^child-/, "Helper "),

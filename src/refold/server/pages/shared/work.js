@@ -130,16 +130,18 @@ export function backgroundPanel(element, page, t) {
   const empty = h("p", { class: "empty" }, t.work.noBackground);
   const list = h("ul", { class: "beside" });
   const rows = new Map();
+  const ports = new Ports(page, t);
   const move = h("button", { type: "button", class: "button", hidden: true, on: { click: () => {
     page.tried(page.order({ type: "move_to_background", call_id: move.dataset.call }));
   } } }, t.work.moveHere);
-  fill(root, move, empty, list);
+  fill(root, ports.element, move, empty, list);
   again(root, page, () => { for (const each of rows.values()) each.look(); });
   let drawn = null;
   return { changed: (screen) => {
     const running = screen.open.find((b) => b.tool === "bash" && b.stage === "running");
     move.hidden = !running || page.conversation.readOnly;
     move.dataset.call = running?.id ?? "";
+    ports.show(screen);
     if (screen.background === drawn) return;
     drawn = screen.background;
     empty.hidden = drawn.length > 0;
@@ -151,6 +153,51 @@ export function backgroundPanel(element, page, t) {
       rows.get(command.name).show(command);
     }
   } };
+}
+
+/** The servers of a workspace elsewhere. One is opened on this computer when it is asked for. */
+class Ports {
+  constructor(page, t) {
+    Object.assign(this, { page, t });
+    this.list = h("ul", { class: "beside" });
+    this.element = h("section", { class: "ports", hidden: true }, h("h3", {}, t.work.servers), this.list);
+  }
+
+  show(screen) {
+    const now = `${screen.address} ${screen.ports}`;
+    if (now === this.drawn) return;
+    this.drawn = now;
+    if (screen.address) this.read();
+    else this.element.hidden = true;
+  }
+
+  async read() {
+    try {
+      this.draw(await api.get(api.of(this.page.conversation.id, "ports")));
+    } catch (error) {
+      fill(this.list, problem(error, this.t));
+      this.element.hidden = false;
+    }
+  }
+
+  draw(ports) {
+    const focus = this.list.contains(document.activeElement) ? document.activeElement.closest("li")?.dataset.port : "";
+    fill(this.list, ports.map((each) => this.row(each)));
+    this.element.hidden = !ports.length;
+    if (focus) this.list.querySelector(`[data-port="${focus}"] :is(a, button)`)?.focus();
+  }
+
+  row({ port, link }) {
+    const { t } = this;
+    const open = link ? h("a", { class: "file-link", href: link, target: "_blank", rel: "noopener noreferrer" }, t.work.visit(port))
+      : h("button", { type: "button", class: "button", on: { click: () => this.open(port) } }, t.work.openPort(port));
+    return h("li", { class: "worker", data: { port: String(port) } }, h("div", { class: "worker-head" }, open));
+  }
+
+  async open(port) {
+    await this.page.tried(api.post(api.of(this.page.conversation.id, "ports", String(port))));
+    await this.read();
+  }
 }
 
 class Command {
