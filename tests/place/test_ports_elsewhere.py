@@ -166,8 +166,8 @@ def test_a_reader_that_stops_holds_up_its_own_connection_alone(
         assert sum(sent) < 64 * _PIECE_BYTES  # what sockets and the window take
 
 
-COOKIE = "Cookie: refold-0123456789ab=secret"
-BY_ADDRESS = "Host: 127.0.0.1:8000"
+COOKIE_HEADER = "Cookie: refold-0123456789ab=secret"
+ADDRESS_HEADER = "Host: 127.0.0.1:8000"
 
 
 def ask_http(port: ForwardedPort, *headers: str) -> bytes:
@@ -179,7 +179,7 @@ def ask_http(port: ForwardedPort, *headers: str) -> bytes:
         return read_all(connection)
 
 
-@pytest.mark.parametrize("header", [COOKIE, "Sec-Fetch-Mode: navigate"])
+@pytest.mark.parametrize("header", [COOKIE_HEADER, "Sec-Fetch-Mode: navigate"])
 def test_a_browser_is_led_to_a_name_that_gets_no_cookies_of_this_machine(
     serve: Serve, forward: Forward, header: str
 ) -> None:
@@ -187,7 +187,7 @@ def test_a_browser_is_led_to_a_name_that_gets_no_cookies_of_this_machine(
     port = forward(serve(lambda connection: heard.append(read_all(connection))))
     host = port.link.removeprefix("http://")
 
-    response = ask_http(port, BY_ADDRESS, header)
+    response = ask_http(port, ADDRESS_HEADER, header)
 
     assert f"\r\nLocation: {port.link}/a?b\r\n".encode() in response
     assert host.partition(":")[0].endswith(".localhost")
@@ -204,7 +204,7 @@ def test_requests_by_the_own_name_and_of_programs_pass(
     own = port.link.removeprefix("http://")
 
     by_name = ask_http(port, f"Host: {own}", "Sec-Fetch-Mode: navigate")
-    of_program = ask_http(port, BY_ADDRESS, "Cookie: session=1")
+    of_program = ask_http(port, ADDRESS_HEADER, "Cookie: session=1")
 
     assert by_name.startswith(b"heard GET /a?b HTTP/1.1\r\n")
     assert of_program.startswith(b"heard GET /a?b HTTP/1.1\r\n")

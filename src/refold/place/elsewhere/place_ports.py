@@ -19,7 +19,7 @@ from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
 from refold.place.far.port_tunnel import PIECE_BYTES, PortTunnel
 
 _LOOPBACK_HOST = "127.0.0.1"
-_DOMAIN = ".localhost"
+_BROWSER_DOMAIN = ".localhost"
 _REQUEST_PATTERN = re.compile(rb"[A-Z]{3,10} (/[!-~]*) HTTP/1\.[01]\r\n")
 _BROWSER_PATTERN = re.compile(rb"\r\n(?:sec-fetch-[a-z]+:|cookie:[^\r\n]*refold-)", re.I)
 _HOST_PATTERN = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*)", re.I)
@@ -106,7 +106,7 @@ class ForwardedPort:
             data += piece
         head = data.partition(b"\r\n\r\n")[0]
         host = _HOST_PATTERN.search(head)
-        if host and host[1].lower().partition(b":")[0].endswith(_DOMAIN.encode()):
+        if host and host[1].lower().partition(b":")[0].endswith(_BROWSER_DOMAIN.encode()):
             return data
         if not _BROWSER_PATTERN.search(head):
             return data
@@ -118,9 +118,7 @@ class ForwardedPort:
 
 def _host_name(address: str) -> str:
     """A name for the place: its cookies and storage are not those of another one."""
-    return (
-        f"place-{sha256(address.encode(errors='surrogateescape')).hexdigest()[:8]}{_DOMAIN}"
-    )
+    return f"place-{sha256(address.encode(errors='surrogateescape')).hexdigest()[:8]}{_BROWSER_DOMAIN}"
 
 
 def _listen(port: int) -> socket.socket:
