@@ -45,7 +45,7 @@ def test_the_list_as_json_has_what_is_done(
     main(["learn", "list", "--json"])
 
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert [row["done"] for row in rows] == [True] + [False] * 18
+    assert [row["done"] for row in rows] == [True] + [False] * 25
 
 
 def test_a_lesson_is_printed_and_its_program_begun(
@@ -208,7 +208,7 @@ def test_inside_the_folder_of_the_course_no_second_one_is_made(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["99"], "there is no lesson 99: they are numbered from 1 to 19"),
+        (["99"], "there is no lesson 99: they are numbered from 1 to 26"),
         (["check", "two"], "refold learn has no 'two': name a lesson by its number"),
         (["cheese"], "refold learn has no 'cheese': name a lesson by its number"),
         (["check", "1"], "Begin the lesson first: refold learn 1"),

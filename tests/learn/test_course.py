@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import refold
 from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.workshop import OUR_PYTHON, NotYet, Workshop, program_environment
+from tests.documents import read_pages
 
 PREPARED = str(Path(__file__).with_name("prepared_python.py"))
 STEPS = pytest.mark.parametrize("lesson", lessons()[:12], ids=lambda one: one.slug)
@@ -152,6 +154,48 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ('print(text, end="", flush=True)', "pass", "The text of the answer"),
         ("ended.text.splitlines()[0]", "ended.outcome", "write_file worked"),
     ),
+    20: (
+        ("view.turn.steps >= 3", "view.turn.steps > 3", "After three answers"),
+        ("view.turn.steps == 2", "view.turn.steps == 3", "After two answers"),
+        ("[converse, finish_soon]", "[finish_soon]", "After one answer"),
+        ('EndTurn("step_limit", "three answers are enough")', 'Note("Stop now.")', "After three answers"),
+    ),
+    21: (
+        ("auto_tools = true\n", "", "should write list.txt"),
+        ('tools = ["read", "write"]', 'tools = ["read", "write", "bash"]', "read_file and write_file"),
+        ("max_iterations = 3\n", "", "After three answers"),
+        ('description = "Reads the shopping list."\ntools = ["read"]', 'description = "Reads it."', "The auditor"),
+        ('extends = "clerk"', 'model = "lesson/scripted"', "prompt of the clerk"),
+    ),
+    22: (
+        ('FINAL(f"{part}: {count} of {len(names)}")', 'print(part, count)', "The answer should be"),
+        ('map_lm(texts, "Which', 'map_lm(["\\n".join(texts)], "Which', "The answer should be"),
+        ("[open(name).read() for name in names]", "names", "The answer should be"),
+        ('parts = map_lm(texts, "Which part broke? One word.")', "parts = [text.split()[1] for text in texts]", "It was asked 0 times"),
+    ),
+    23: (
+        ("for _ in range(MAX_CONNECTIONS):", "for _ in range(1):", "should be 'result'"),
+        ("?after={last_id}", "?after=0", "came twice"),
+        ('print(last_id, document["type"])', 'print(document["type"])', "should be 'result'"),
+    ),
+    24: (
+        ("count += len(data)", "count += len(data); print(count, flush=True)", ""),
+        ("count += len(data)", "count = len(data)", "Most bytes go there"),
+        ("    return count", "    return 1", "Most bytes go there"),
+    ),
+    25: (
+        (" AND until <= ?", " AND ? >= 0", "Bob should get order 2"),
+        ("now + LEASE_SECONDS, now", "now + 1000, now", "Eve should get 'order 1, epoch 2'"),
+        (" AND epoch = ?", " AND ? > 0", "Ann is late"),
+        ("? AND epoch = ? AND result = ''", "? AND epoch = ?", "A result counts once"),
+    ),
+    26: (
+        ("if start < 0:", "if False:", "dropped"),
+        (', 0, start) + 1', ", 0, start)", "the lines 1 and 5"),
+        ("        STORE.write_text(json.dumps(known))\n", "", "no model should be asked"),
+        ("hashlib.sha256(text.encode()).hexdigest()", '"notes"', "has changed"),
+        ("        known[key] =", "        known = {}\n        known[key] =", "The first content is known"),
+    ),
 }  # fmt: skip
 
 
@@ -209,19 +253,27 @@ def test_the_program_at_the_start_of_a_lesson_does_not_pass(
     assert len(failure.hints) == 3
 
 
+OTHER_PROGRAMS = (
+    b"",
+    b"print(1)",
+    b"raise SystemExit(3)",
+    b"x = (",
+    b"\xff\xfe",
+    b"open('journal.jsonl', 'w').write('[1]\\n{}\\n')",
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program",
+    ("lesson", "program"),
     [
-        b"",
-        b"print(1)",
-        b"raise SystemExit(3)",
-        b"x = (",
-        b"\xff\xfe",
-        b"open('journal.jsonl', 'w').write('[1]\\n{}\\n')",
+        pytest.param(one, program, id=f"{one.slug}-{number}")
+        for one in lessons()
+        for number, program in enumerate(OTHER_PROGRAMS)
+        # Lessons with a program of their own are checked alike: two programs each.
+        if one.number <= 12 or number % 3 == one.number % 3
     ],
 )
-@ALL
 def test_a_program_that_does_something_else_gets_a_problem_and_three_hints(
     lesson: Lesson, program: bytes, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
@@ -264,6 +316,22 @@ def test_a_usual_mistake_gets_a_problem_and_three_hints(
 
 def test_every_lesson_has_at_least_three_tested_mistakes() -> None:
     assert [n for n in range(1, len(lessons()) + 1) if len(MISTAKES.get(n, ())) < 3] == []
+
+
+def test_every_package_and_every_lesson_stands_in_the_table_of_the_course() -> None:
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in read_pages("start/course").splitlines()
+        if row.startswith("| ") and row.count("|") == 4
+    ]
+    numbers = {int(n) for row in rows for n in re.findall(r"\d+", row[1])}
+    packages = {name for row in rows for name in re.findall(r"`(\w+)`", row[2])}
+    folders = {
+        path.parent.name for path in Path(refold.__file__).parent.glob("*/__init__.py")
+    }
+
+    assert numbers == set(range(1, len(lessons()) + 1))
+    assert packages == folders
 
 
 def code_blocks(lesson: Lesson) -> list[str]:

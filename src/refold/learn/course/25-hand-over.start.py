@@ -1,0 +1,50 @@
+"""Workers that share a queue of orders."""
+
+import sqlite3
+
+LEASE_SECONDS = 10
+TABLE = """CREATE TABLE IF NOT EXISTS orders (
+    number INTEGER PRIMARY KEY, worker TEXT DEFAULT '', until REAL DEFAULT 0,
+    epoch INTEGER DEFAULT 0, result TEXT DEFAULT '')"""
+
+
+def take(db, worker, now):
+    """The number and the epoch of an order that `worker` has from now on; None if there is none."""
+    row = db.execute("SELECT number FROM orders WHERE result = ''").fetchone()
+    if row is None:
+        return None
+    db.execute("UPDATE orders SET worker = ? WHERE number = ?", (worker, row[0]))
+    return row[0], 1
+
+
+def finish(db, worker, number, epoch):
+    """Record that `worker` has done it. False if the order is not its own any more."""
+    db.execute("UPDATE orders SET result = ? WHERE number = ?", (worker, number))
+    return True
+
+
+def main():
+    db = sqlite3.connect("orders.db", isolation_level=None)
+    if not db.execute("SELECT name FROM sqlite_master").fetchone():
+        db.execute(TABLE)
+        db.execute("INSERT INTO orders (number) VALUES (1), (2)")
+    while True:
+        try:
+            now, worker, action, *values = input().split()
+        except EOFError:
+            break
+        if action == "take":
+            order = take(db, worker, float(now))
+            print(
+                f"{worker}: " + ("order {}, epoch {}".format(*order) if order else "none")
+            )
+        else:
+            is_recorded = finish(db, worker, *map(int, values))
+            print(f"{worker}: {'recorded' if is_recorded else 'fenced'}")
+    for number, result in db.execute(
+        "SELECT number, result FROM orders WHERE result != ''"
+    ):
+        print(f"order {number} was done by {result}")
+
+
+main()
