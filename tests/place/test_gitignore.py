@@ -4,9 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refold.place.file_walk import directory_ignores, walk
-from refold.place.gitignore import is_ignored, read_lines
+from refold.place.gitignore import read_lines
 from tests.values.test_path_globs import HOSTILE
 
 NAMES = (
@@ -69,7 +71,31 @@ def test_the_walk_lists_the_same_files_as_git(ignore: str, tmp_path: Path) -> No
 def test_no_pattern_makes_matching_an_ignore_file_slow(pattern: str) -> None:
     lines = read_lines("\n".join([pattern] * 20))
 
-    assert not is_ignored(lines, "a" * 200 + ".txt", directory=False)
+    assert not lines.is_ignored("a" * 200 + ".txt", directory=False)
+
+
+PATTERNS = st.lists(
+    st.text("ab.*?/!\\[] ", max_size=6)
+    | st.sampled_from(
+        ["*.a", "!*.a", "*.b.a", "a", "!a", "/a", "a/", "a/b", "\\a", ".*", "*.?"]
+    ),
+    max_size=12,
+)
+PATHS = st.lists(st.sampled_from(["a", "b", ".a", "a.a", "b.b.a", "a.", "ab"]), min_size=1)
+
+
+@given(PATTERNS, PATHS, st.booleans())
+def test_looking_lines_up_gives_what_matching_each_gives(
+    patterns: list[str], parts: list[str], directory: bool
+) -> None:
+    lines, path = read_lines("\n".join(patterns)), "/".join(parts)
+
+    matching = [
+        line.ignores
+        for line in lines.lines
+        if (directory or not line.directories) and line.matches(path, parts[-1])
+    ]
+    assert lines.is_ignored(path, directory=directory) == next(iter(matching), None)
 
 
 def test_files_in_an_ignored_directory_are_ignored_and_can_be_listed(

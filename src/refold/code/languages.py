@@ -126,6 +126,7 @@ KNOWN_LANGUAGES = (
     Language("Java", {".java": "java"}, grammar="java"),
 )
 _BY_SUFFIX = MappingProxyType({s: each for each in KNOWN_LANGUAGES for s in each.suffixes})
+LANGUAGE_SUFFIXES = frozenset(_BY_SUFFIX)
 
 
 def language_of(path: str) -> Language | None:

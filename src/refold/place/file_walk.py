@@ -11,14 +11,14 @@ and those below changed ignore files.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from refold.errors import reason_of
-from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
+from refold.place.gitignore import NO_LINES, IgnoreLines, read_lines
 from refold.place.openat import READ_FLAGS, DirectoryDescriptors, kind_of, open_beneath
 from refold.place.port import Kind, Real
 
@@ -33,7 +33,7 @@ _COARSE_RACY_NANOSECONDS = 2_000_000_000  # for times in full seconds, or only i
 _RULE_NAMES = (".git", ".gitignore", ".ignore")  # what decides in a directory
 
 # The directory of an ignore file, and its lines.
-_Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
+_Rules: TypeAlias = tuple[str, IgnoreLines]
 
 
 class DirectoryIgnores(Struct, frozen=True):
@@ -47,17 +47,30 @@ class DirectoryIgnores(Struct, frozen=True):
     git: tuple[_Rules, ...] = ()
     own: tuple[_Rules, ...] = ()  # .ignore: these have the last word
     ignored: bool = False
-    user: tuple[IgnoreLine, ...] = ()  # the user's, for the repositories below
+    user: IgnoreLines = NO_LINES  # the user's, for the repositories below
 
     def ignores(self, name: str, *, directory: bool) -> bool:
-        if name == ".git":
-            return True
-        full = f"{self.directory.rstrip('/')}/{name}"
-        for base, lines in (*reversed(self.own), *reversed(self.git)):
-            path = full[len(base.rstrip("/")) + 1 :]
-            if (ignored := is_ignored(lines, path, directory=directory)) is not None:
-                return ignored
-        return False
+        return _is_ignored(name, self.by_prefix(), directory=directory)
+
+    def by_prefix(self) -> Sequence[tuple[str, IgnoreLines]]:
+        """The lines, the first to be asked first, with the path of the directory below that of their file."""
+        prefix = f"{self.directory.rstrip('/')}/"
+        return [
+            (prefix[len(base.rstrip("/")) + 1 :], lines)
+            for base, lines in (*reversed(self.own), *reversed(self.git))
+        ]
+
+
+def _is_ignored(
+    name: str, by_prefix: Sequence[tuple[str, IgnoreLines]], *, directory: bool
+) -> bool:
+    if name == ".git":
+        return True
+    for prefix, lines in by_prefix:
+        ignored = lines.is_ignored(prefix + name, directory=directory)
+        if ignored is not None:
+            return ignored
+    return False
 
 
 def user_excludes() -> str:
@@ -104,7 +117,7 @@ def subdirectory_ignores(
     )
 
 
-def _rules_of_clone(top: str, user: tuple[IgnoreLine, ...]) -> tuple[_Rules, ...]:
+def _rules_of_clone(top: str, user: IgnoreLines) -> tuple[_Rules, ...]:
     own = read_lines(_read_ignore_file(_exclude_file(top)))
     return tuple((top, lines) for lines in (user, own) if lines)
 
@@ -242,10 +255,11 @@ def _list_directory(
     names = {name for name, _ in entries if name in _RULE_NAMES}
     states = tuple((file, _file_state(file)) for file in _ignore_files(path, names))
     rules = subdirectory_ignores(path, parent_rules, names)
+    by_prefix = rules.by_prefix()  # once for all names
     shown = [
         (name, kind)
         for name, kind in entries
-        if not rules.ignores(name, directory=kind == "directory")
+        if not _is_ignored(name, by_prefix, directory=kind == "directory")
     ]
     directories = tuple(name for name, kind in shown if kind == "directory")
     files = tuple(name for name, kind in shown if kind == "file")

@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from refold.code import tree_sitter
-from refold.code.languages import language_of
+from refold.code.languages import LANGUAGE_SUFFIXES, language_of
 from refold.tools.code import Symbol
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -126,7 +126,8 @@ class FileFacts(Struct, frozen=True):
 
 def is_source(path: str) -> bool:
     """Whether the map reads files of this name."""
-    return language_of(path) is not None or _suffix(path) in _PLAIN_SUFFIXES
+    suffix = _suffix(path)
+    return suffix in _PLAIN_SUFFIXES or suffix in LANGUAGE_SUFFIXES
 
 
 def family(path: str) -> int:
