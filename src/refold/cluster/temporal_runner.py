@@ -229,7 +229,7 @@ class TemporalRunner:
                 session, _, id_ = payload.partition(" ")
                 for claim in self._claims.of_session(session):
                     if id_:
-                        self._wakes[claim.number].heard.append(id_)
+                        self._wakes[claim.number].received.append(id_)
                     claim.wake()
             case Notification("stop", payload):
                 self._claims.stop(payload)
