@@ -20,6 +20,7 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
+from msgspec import Struct
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
@@ -74,11 +75,27 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
     return answer_request
 
 
-class Nodes:
-    """The processes. Each worker has a directory and a home of its own."""
+class Servers(Struct, frozen=True):
+    """What the nodes share: the database by its URL, a model, and Temporal and NATS if they have them."""
 
-    def __init__(self, directory: Path, url: str, model: str) -> None:
-        self._directory, self._url, self._model = directory, url, model
+    url: str
+    model: str
+    temporal: str = ""
+    nats: str = ""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return {
+            "REFOLD_SESSIONS": self.url, "REFOLD_TEMPORAL": self.temporal, "REFOLD_NATS": self.nats,
+            "OPENAI_BASE_URL": f"{self.model}/v1", "OPENAI_API_KEY": "sk-nobody",
+        }  # fmt: skip
+
+
+class Nodes:
+    """The processes. Each worker has a directory and a home that the others cannot see."""
+
+    def __init__(self, directory: Path, servers: Servers) -> None:
+        self._directory, self._servers = directory, servers
         self.workers = dict[str, subprocess.Popen[str]]()
         self.web_nodes = dict[str, str]()  # addresses
         self._processes = list[subprocess.Popen[str]]()
@@ -130,10 +147,7 @@ class Nodes:
         work.mkdir(parents=True, exist_ok=True)
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         (where / "config.toml").write_text(_SETTINGS)
-        environ = {
-            **os.environ, "REFOLD_HOME": str(where), "REFOLD_SESSIONS": self._url,
-            "OPENAI_BASE_URL": f"{self._model}/v1", "OPENAI_API_KEY": "sk-nobody",
-        }  # fmt: skip
+        environ = {**os.environ, "REFOLD_HOME": str(where), **self._servers.variables}
         with (self._directory / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "refold", *arguments],
@@ -153,10 +167,10 @@ def anyio_deadline(seconds: float = _LIMIT_SECONDS) -> Generator[None]:
 
 @asynccontextmanager
 async def nodes(
-    directory: Path, url: str, model: str, *, workers: int, web_nodes: int
+    directory: Path, servers: Servers, *, workers: int, web_nodes: int
 ) -> AsyncGenerator[Nodes]:
     """Processes that have started, and that are stopped with the block."""
-    started = Nodes(directory, url, model)
+    started = Nodes(directory, servers)
     try:
         for n in range(workers):
             await to_thread.run_sync(started.start_worker, f"worker-{n}")

@@ -2,14 +2,17 @@
 
 import random
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from refold.testing.wire_server import wire_server
-from tests.cluster.nodes import Page, judge, model_of, nodes
+from tests.cluster.nodes import Page, Servers, judge, model_of, nodes
 from tests.cluster.postgresql import Server
+from tests.cluster.servers import nats_server, temporal_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer]
 
@@ -19,14 +22,22 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.mark.parametrize("with_servers", [False, True], ids=["database", "temporal-nats"])
 async def test_sessions_continue_after_a_worker_and_a_web_node_were_killed(
-    server: Server, tmp_path: Path
+    server: Server, tmp_path: Path, with_servers: bool
 ) -> None:
     effects = tmp_path / "effects"
-    async with (
-        wire_server(model_of(effects)) as model,
-        nodes(tmp_path, server.url, model.url, workers=2, web_nodes=2) as started,
-    ):
+    async with wire_server(model_of(effects)) as model, AsyncExitStack() as stack:
+        servers = Servers(server.url, model.url)
+        if with_servers:
+            temporal = stack.enter_context(temporal_server())
+            nats = stack.enter_context(nats_server())
+            servers = replace(
+                servers, temporal=temporal.address, nats=f"nats://{nats.address}"
+            )
+        started = await stack.enter_async_context(
+            nodes(tmp_path, servers, workers=2, web_nodes=2)
+        )
         pages = [Page(started, random.Random(n)) for n in range(3)]
 
         async def talk(number: int, page: Page) -> None:

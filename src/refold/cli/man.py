@@ -62,6 +62,8 @@ _FILE_ROWS = (
 _VARIABLE_ROWS = (
     ("REFOLD_HOME", "One directory for all of these files."),
     ("REFOLD_SESSIONS", "The PostgreSQL database that has the sessions, as a URL."),
+    ("REFOLD_TEMPORAL", "HOST:PORT of the Temporal of workers and web nodes."),
+    ("REFOLD_NATS", "The NATS of workers and web nodes, as a URL."),
     ("REFOLD_MODELS", "The directory of embedded models."),
     ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
     (

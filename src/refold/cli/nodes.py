@@ -30,9 +30,10 @@ from refold.errors import BadInput
 from refold.headless.streams import print_error
 
 if TYPE_CHECKING:
+    from refold.client.nodes.services import Services
     from refold.client.nodes.worker_host import WorkerHost
-    from refold.cluster.database import Database
 
+TEMPORAL_VARIABLE, NATS_VARIABLE = "REFOLD_TEMPORAL", "REFOLD_NATS"
 _DRAIN_SECONDS = 30
 
 
@@ -41,6 +42,12 @@ def _add_common_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
     parser.add_argument("--root", action="append", default=[], metavar="DIR",
         help="let conversations begin only below this directory; repeatable")  # fmt: skip
+    parser.add_argument("--temporal", default="", metavar="HOST:PORT",
+        help=f"have Temporal say which worker runs a session (default: {TEMPORAL_VARIABLE}, "
+        "else the queue of the database)")  # fmt: skip
+    parser.add_argument("--nats", default="", metavar="URL",
+        help=f"carry live text over NATS (default: {NATS_VARIABLE}, which keeps a password out of "
+        "the list of processes, else the database)")  # fmt: skip
 
 
 def add_worker_arguments(parser: ArgumentParser) -> None:
@@ -60,14 +67,14 @@ def add_web_node_arguments(parser: ArgumentParser) -> None:
 
 def run_worker(args: Namespace) -> int:
     """Run sessions until SIGTERM or SIGINT."""
-    database = _database()
+    services = _services(args)
     from refold.client.nodes.worker_host import WorkerHost
 
     places = paths(os.environ)
     home = session_index(places)
     start = partial(launch_at, args, places, home)
-    host = WorkerHost(database, home, _host_paths(args), start)
-    anyio.run(_work, host, database.place, args.drain_seconds)
+    host = WorkerHost(services, home, _host_paths(args), start)
+    anyio.run(_work, host, services.database.place, args.drain_seconds)
     return 0
 
 
@@ -87,17 +94,18 @@ def run_web_node(args: Namespace) -> int:
     setup = listen_options(args)
     if args.show_token:
         return print_token(args)
-    database = _database()
+    services = _services(args)
     from refold.client.nodes.web_host import WebHost
 
     places = paths(os.environ)
     home = session_index(places)
     start = partial(launch_at, args, places, home)
-    host = WebHost(database, home, _host_paths(args), start)
+    host = WebHost(services, home, _host_paths(args), start)
     return serve_host(args, host, setup)
 
 
-def _database() -> "Database":
+def _services(args: Namespace) -> "Services":
+    from refold.client.nodes.services import Services
     from refold.cluster.database import database
 
     url = paths(os.environ).sessions
@@ -108,7 +116,9 @@ def _database() -> "Database":
         )
     chosen = database(url)
     chosen.check()
-    return chosen
+    temporal = args.temporal or os.environ.get(TEMPORAL_VARIABLE, "")
+    nats = args.nats or os.environ.get(NATS_VARIABLE, "")
+    return Services(chosen, temporal, nats, print_error)
 
 
 def _host_paths(args: Namespace) -> HostPaths:

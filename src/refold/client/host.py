@@ -10,7 +10,7 @@ directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -207,22 +207,34 @@ class Host:
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
         """Join the session in the process that has it; None if that process has no socket."""
-        assert self._group is not None, "it is used in `running`"
         with suppress(Held):
-            return await self._group.start(self._run_joined, id_, launch, holder)
+            return await self._begin_joined(id_, self._attach(launch, id_, holder))
         return None
+
+    @asynccontextmanager
+    async def _attach(
+        self, launch: Launch, id_: str, holder: str
+    ) -> AsyncGenerator[JoinedConversation]:
+        async with attach(launch, id_) as session:
+            chat = JoinedConversation(session, launch, holder)
+            chat.check_directory = self.check_directory
+            yield chat
+
+    async def _begin_joined(
+        self, id_: str, joined: AbstractAsyncContextManager[JoinedConversation]
+    ) -> Conversation:
+        """Have a conversation here, as long as it is not closed, that runs elsewhere."""
+        assert self._group is not None, "it is used in `running`"
+        return await self._group.start(self._run_joined, id_, joined)
 
     async def _run_joined(
         self,
         id_: str,
-        launch: Launch,
-        holder: str,
+        joined: AbstractAsyncContextManager[JoinedConversation],
         *,
         task_status: TaskStatus[Conversation],
     ) -> None:
-        async with attach(launch, id_) as session:
-            chat = JoinedConversation(session, launch, holder)
-            chat.check_directory = self.check_directory
+        async with joined as chat:
             self._there[id_] = chat
             task_status.started(chat)
             await self._run(id_, chat)

@@ -100,7 +100,7 @@ class Database:
         self._pool: Any = None
         self._locks: _Locks | None = None
         self._opening = anyio.Lock()
-        self._is_closing = False
+        self._is_closing, self._running, self._ended = False, 0, anyio.Event()
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result. Blocks."""
@@ -222,15 +222,21 @@ class Database:
 
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         until = time.monotonic() + _OUTAGE_SECONDS
-        while True:
-            try:
-                with self._as_journal_errors():
-                    return await work()
-            except Disconnected:
-                is_there = self._pool is not None and not self._is_closing
-                if not is_there or time.monotonic() >= until:
-                    raise
-                await anyio.sleep(_RETRY_SECONDS)
+        self._running += 1
+        try:
+            while True:
+                try:
+                    with self._as_journal_errors():
+                        return await work()
+                except Disconnected:
+                    is_there = self._pool is not None and not self._is_closing
+                    if not is_there or time.monotonic() >= until:
+                        raise
+                    await anyio.sleep(_RETRY_SECONDS)
+        finally:
+            self._running -= 1
+            self._ended.set()
+            self._ended = anyio.Event()
 
     async def _listen(
         self, kinds: Sequence[str], pass_on: Callable[[Notification], None]
@@ -316,6 +322,11 @@ class Database:
                 await self._locks.unlock(self.lock_name(session), owner)
 
     async def _close(self) -> None:
+        with anyio.move_on_after(
+            _CLOSE_SECONDS / 2
+        ):  # a pool forgets what is being connected
+            while self._running:
+                await self._ended.wait()
         if self._locks is not None:
             await self._locks.close()
         if self._pool is not None:

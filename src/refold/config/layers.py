@@ -28,10 +28,12 @@ _NOT_SETTINGS = frozenset(
     {
         "REFOLD_HOME",
         "REFOLD_MODELS",
+        "REFOLD_NATS",
         "REFOLD_NO_BACKGROUND",
         "REFOLD_PEERS",
         "REFOLD_REQUIRE_PEERS",
         "REFOLD_SESSIONS",
+        "REFOLD_TEMPORAL",
     }
 )
 _LIST_SETTINGS = (

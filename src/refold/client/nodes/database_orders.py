@@ -6,8 +6,9 @@ error says that it may have been carried out.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -35,6 +36,10 @@ from refold.errors import BadInput, Disconnected, Fenced, JournalError, RefoldEr
 _START_KEY = ""  # of the start values of a new session; no order of a client has it
 _POLL_SECONDS = 2.0  # between two looks for an outcome; a notification ends the wait
 _SETTLED_CHANNEL = "settled"  # a channel
+_RETRY_SECONDS = 0.5  # after a wake that failed
+_WAKE_AGAIN_SECONDS = (
+    20.0  # while an order waits: its wake may have been lost with a restored backup
+)
 _DONE_ONCE = Fork, Continue, CompactConversation, Rewind, ShellOutput
 _MAY_BE_DONE = (
     "the worker that had this order has ended before it said whether it was carried out: look, "
@@ -98,10 +103,17 @@ class DatabaseOrder:
 
 
 class DatabaseOrders:
-    """Implements `Orders`. While it runs, outcomes are noticed at once."""
+    """Implements `Orders`. While it runs, outcomes are noticed at once.
 
-    def __init__(self, database: Database) -> None:
-        self._database, self._news = database, anyio.Event()
+    With the queue of the database, an order wakes its session in its transaction. If something else
+    says who runs a session, `wake` is called while the result is awaited: until then the order is
+    not acknowledged, and a client that gets no result sends it again.
+    """
+
+    def __init__(
+        self, database: Database, wake: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        self._database, self._wake, self._news = database, wake, anyio.Event()
 
     async def run(self) -> None:
         """Listen for outcomes until this is cancelled."""
@@ -154,16 +166,33 @@ class DatabaseOrders:
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"
         )
-        wake = "select refold.wake($1)"
         with suppress(JournalError):  # it is taken as that of a worker that died
             await self._database.run(lambda db: db.execute(query, session, number))
-            await self._database.run(lambda db: db.execute(wake, session))
+            if self._wake is not None:
+                await self._wake(session)
+            else:
+                wake = "select refold.wake($1)"
+                await self._database.run(lambda db: db.execute(wake, session))
 
     async def settle(self, session: str, number: int, outcome: Outcome) -> None:
         data = msgspec.json.encode(outcome)
         await self._database.run(lambda db: db.fetch(_SETTLE_SQL, session, number, data))
 
     async def wait_for_outcome(self, session: str, number: int) -> Outcome:
+        outcome: Outcome | JournalError = Outcome()
+        async with anyio.create_task_group() as group:
+            if self._wake is not None:
+                group.start_soon(_keep_awake, partial(self._wake, session))
+            try:
+                outcome = await self._read_outcome(session, number)
+            except JournalError as error:  # raised below, outside of the group
+                outcome = error
+            group.cancel_scope.cancel()
+        if isinstance(outcome, JournalError):
+            raise outcome
+        return outcome
+
+    async def _read_outcome(self, session: str, number: int) -> Outcome:
         query = (
             "select outcome from refold.placed_order "
             "where tenant = refold.tenant() and session = $1 and number = $2"
@@ -177,7 +206,8 @@ class DatabaseOrders:
                 await news.wait()
 
     async def _place(self, session: str, key: str, body: bytes, person: str) -> None:
-        query = "select refold.place_order($1, $2, $3, $4)"
+        function = "place_order" if self._wake is None else "record_order"
+        query = f"select refold.{function}($1, $2, $3, $4)"
         await self._database.run(lambda db: db.execute(query, session, key, body, person))
 
     async def _get(self, session: str, key: str, order: Order) -> DatabaseOrder:
@@ -187,6 +217,17 @@ class DatabaseOrders:
         )
         number = await self._database.run(lambda db: db.fetchval(query, session, key))
         return DatabaseOrder(self, session, number, order)
+
+
+async def _keep_awake(wake: Callable[[], Awaitable[None]]) -> None:
+    """Wake a session, again after an outage of what says who runs it."""
+    while True:
+        pause = _WAKE_AGAIN_SECONDS
+        try:
+            await wake()
+        except JournalError:
+            pause = _RETRY_SECONDS
+        await anyio.sleep(pause)
 
 
 def _to_recorded(order: Order) -> Order:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 from anyio import to_thread
-from anyio.abc import TaskStatus
 
 from refold.client.host import Host, HostPaths, LaunchAt
 from refold.client.hosted_conversation import (
@@ -21,11 +20,8 @@ from refold.client.hosted_conversation import (
 )
 from refold.client.launch import Launch
 from refold.client.new_conversation import NewConversation
-from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.nodes.followed_session import follow_session
-from refold.cluster.database import Database
-from refold.cluster.notify_bus import NotifyBus
-from refold.cluster.session_runner import ProcrastinateRunner
+from refold.client.nodes.services import Services
 from refold.errors import BadInput
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import acting_person
@@ -37,10 +33,11 @@ class WebHost(Host):
     """Use it in `async with host.run()`."""
 
     def __init__(
-        self, database: Database, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt
+        self, services: Services, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt
     ) -> None:
-        self._orders, self._bus = DatabaseOrders(database), NotifyBus(database)
-        ports = Ports(self._orders, ProcrastinateRunner(database))
+        runner, self._bus = services.runner(), services.bus("web")
+        self._orders = services.orders(runner)
+        ports = Ports(self._orders, runner)
         super().__init__(home, paths, launch_at, ports=ports)
 
     @asynccontextmanager
@@ -66,20 +63,12 @@ class WebHost(Host):
         raise BadInput(_NO_DELETION.format(id=id_))
 
     async def _open_there(self, id_: str, launch: Launch) -> Conversation:
-        assert self._group is not None, "it is used in `run`"
-        return await self._group.start(self._run_joined, id_, launch, "")
+        return await self._begin_joined(id_, self._follow(launch, id_))
 
-    async def _run_joined(
-        self,
-        id_: str,
-        launch: Launch,
-        holder: str,
-        *,
-        task_status: TaskStatus[Conversation],
-    ) -> None:
-        async with follow_session(launch, id_, self._orders, self._bus) as (session, sink):
-            chat = JoinedConversation(session, launch, holder)
+    @asynccontextmanager
+    async def _follow(self, launch: Launch, id_: str) -> AsyncGenerator[JoinedConversation]:
+        follow = follow_session(launch, id_, self._orders, self._bus)
+        async with follow as (session, sink):
+            chat = JoinedConversation(session, launch, "")
             sink.report_problem = chat.feed.broadcast
-            self._there[id_] = chat
-            task_status.started(chat)
-            await self._run(id_, chat)
+            yield chat

@@ -17,15 +17,12 @@ from refold.client.host_ports import SessionClaim
 from refold.client.hosted_conversation import Conversation, OwnConversation, Ports
 from refold.client.launch import Launch, OpenedSession
 from refold.client.new_conversation import NewConversation, record_choices
-from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.nodes.live_documents import HELLO_DOCUMENT, pieces_to_publish
+from refold.client.nodes.services import Services
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order, SetDirectory
 from refold.client.session import Session
 from refold.client.session_worker import IDLE_SECONDS
-from refold.cluster.database import Database
-from refold.cluster.notify_bus import NotifyBus
-from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import Disconnected, Fenced, JournalError, RefoldError, first
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import acting_as
@@ -82,14 +79,17 @@ class WorkerHost(Host):
 
     def __init__(
         self,
-        database: Database,
+        services: Services,
         home: SessionIndex,
         paths: HostPaths,
         launch_at: LaunchAt,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        self._orders, self._bus = DatabaseOrders(database), NotifyBus(database)
-        self._runner = ProcrastinateRunner(database, on_full=self._release_idle)
+        self._runner, self._bus = (
+            services.runner(self._release_idle),
+            services.bus("worker"),
+        )
+        self._orders = services.orders(self._runner)
         self._half_begun = dict[str, tuple[int, NewConversation]]()
         ports = Ports(self._orders, self._runner, bus=self._bus)
         super().__init__(home, paths, launch_at, idle_seconds, ports=ports)
