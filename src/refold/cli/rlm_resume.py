@@ -84,4 +84,6 @@ def _way(view: View, id_: str, agent: str) -> Way:
         return "recursive"
     if any(name == VARIABLE_NAME for name, _ in view.account.injected):
         return "flat"
-    raise BadInput(f"{id_} is not a session of refold rlm: continue it with refold -r {id_}")
+    raise BadInput(
+        f"{id_} is not a session of refold rlm: continue it with refold -r {id_}"
+    )
