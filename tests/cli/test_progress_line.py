@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
-from refold.headless.progress_line import ProgressLine
+from refold.headless.progress_line import CountLine, ProgressLine
 from refold.headless.streams import print_error
 from refold.views.styled import line
 
@@ -37,6 +39,34 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
         f"{ERASE_LINE}1.0 s · working{ERASE_LINE}refold: overloaded\n{ERASE_LINE}2.0 s · working{ERASE_LINE}"
     )
     assert sys.stderr is err
+
+
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_count_is_shown_after_a_second_at_a_terminal_and_erased_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, *, at_terminal: bool
+) -> None:
+    reader, writer = os.openpty() if at_terminal else os.pipe()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("refold.headless.progress_line._is_in_foreground", bool)
+    seconds = iter((0.0, 0.9, 1.1, 1.2, 1.4))
+    monkeypatch.setattr(
+        "refold.headless.progress_line.time.monotonic", lambda: next(seconds)
+    )
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        line = CountLine("events run again")
+        for done in (0, 1_000, 2_000, 3_000):
+            line(done, 12_000)
+        line.end()
+        stream.write("|")
+        stream.flush()
+        shown = os.read(reader, 4_096).decode()
+    os.close(reader)
+
+    steps = [f"{ERASE_LINE}events run again: {n},000 of 12,000" for n in (1, 3)]
+    assert re.sub(r"\x1b(\[[\d;]*m|\(B)", "", shown) == (
+        f"{''.join(steps)}{ERASE_LINE}|" if at_terminal else "|"
+    )
 
 
 @pytest.mark.slow

@@ -55,7 +55,8 @@ def add_arguments(subparsers: Any) -> None:
     init.add_argument(
         "--dry-run", action="store_true", help="only show what it would read and cost"
     )
-    ask = subparsers.add_parser("ask", help="answer a question from what was read")
+    about = "answer a question from what was read; exit code 5 if no claim holds"
+    ask = subparsers.add_parser("ask", help=about)
     ask.add_argument("question", metavar="QUESTION", help="the question")
     export = subparsers.add_parser("export", help="print all statements as Markdown")
     export.add_argument(

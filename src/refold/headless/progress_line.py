@@ -88,11 +88,43 @@ def progress_line_for(display: str) -> ProgressLine | None:
     """The line for this stderr. The display `plain` has none, nor a terminal that cannot erase."""
     if display == "plain":
         return None
+    printer = _erasing_printer()
+    return ProgressLine(printer) if printer is not None else None
+
+
+class CountLine:
+    """A line that says how far a long command is: call it with the number done and of all.
+
+    It appears after a second, at a terminal only, and `end` erases it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._began = what, time.monotonic()
+        self._next = self._began + _FIRST_SECONDS
+        self._printer: Printer | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _DRAW_SECONDS
+        if self._printer is None and sys.stderr.isatty():
+            self._printer = _erasing_printer()
+        if self._printer is not None and _is_in_foreground(sys.stderr):
+            self._printer.show_status((("dim", f"{self._what}: {done:,} of {total:,}"),))
+
+    def end(self) -> None:
+        if self._printer is not None:
+            self._printer.clear_status()
+
+
+def _erasing_printer() -> "Printer | None":
+    """A printer to stderr, if it is a terminal that can erase a line."""
     from refold.console.capabilities import detect_capabilities
     from refold.console.printer import Printer
 
     capabilities = detect_capabilities(sys.stderr, os.environ, wanted="status")
-    return ProgressLine(Printer(sys.stderr, capabilities)) if capabilities.moves else None
+    return Printer(sys.stderr, capabilities) if capabilities.moves else None
 
 
 def _is_in_foreground(stream: TextIO) -> bool:

@@ -8,7 +8,7 @@ difference does not cause a hundred others. Nothing is written, and no model is 
 `replay_difference` defines equality.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -99,10 +99,15 @@ class Replay:
         self._trail = ReplayTrail(world_for, blobs)
         self._calls = Calls(self._trail, again=again)
 
-    async def run(self, entries: Iterable[Entry]) -> Replayed:
+    async def run(
+        self, entries: Sequence[Entry], tell: Callable[[int, int], None] | None = None
+    ) -> Replayed:
+        """`tell` gets the number of events that are done, and of all, before each event."""
         steps = checked = 0
         divergences = list[Divergence]()
-        for entry in entries:
+        for done, entry in enumerate(entries):
+            if tell is not None:
+                tell(done, len(entries))
             self._trail.move_to(entry)
             compared = await self._compare(entry)
             checked += len(compared)
@@ -272,9 +277,9 @@ class Calls:
         if isinstance(recorded, Ended) and entry.by.startswith(POLICY):
             return [self._compare_settled(entry, open_call, recorded)]
         if isinstance(recorded, Ended) and open_call.stage != "called":
-            doing = [choice for _, choice in self._trail.choices()]
+            doing = (choice for _, choice in self._trail.choices())
             if not any(c is not None and isinstance(c.action, RunCalls) for c in doing):
-                return [(KIND, "RunCalls", choice_name(doing[0]))]
+                return [(KIND, "RunCalls", self._trail.next_action_name())]
         if holds_mask(open_call.call) and open_call.stage != "denied":
             return []  # the arguments that were judged are not stored
         return await self._compare_step(open_call, recorded)

@@ -1,0 +1,143 @@
+"""`refold replay --what-if KIND=VALUE`: the recorded responses under another prompt or setting.
+
+The session is run again as it is, and once more with the change. The report says where the
+two first, about what a live continuation from there costs, and the command for it. Nothing is
+spent.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+
+import anyio
+from msgspec import Struct
+
+from refold.cli.replay_run import ReplayWorlds, divergence_lines, run_again
+from refold.cli.what_if_changes import WhatIf, parse_what_if
+from refold.headless.streams import print_document, write
+from refold.journal.events.kinds import Entry
+from refold.journal.session_index import SessionIndex
+from refold.journal.state.fold import fold
+from refold.session.what_if import (
+    Comparison,
+    Continuation,
+    FirstDifference,
+    compare,
+    continuation,
+    prompt_diff,
+)
+from refold.views.escape import escape_to_one_line
+from refold.views.number_format import count_with_noun, dollars, tokens
+
+_MAX_DIFF_LINES = 30
+_MAX_LINE_CHARS = 200
+
+
+class _Report(Struct, frozen=True):
+    """What the change makes different, and about what a live continuation costs."""
+
+    comparison: Comparison
+    diff: Sequence[str] = ()  # of the system text
+    estimate: Continuation | None = None
+    command: str = ""
+
+
+def report_what_if(
+    home: SessionIndex, session: str, entries: Sequence[Entry], args: Namespace
+) -> bool:
+    """Print the report. Returns whether anything differs. Raises `BadInput`."""
+    what = parse_what_if(args.what_if)
+    report = anyio.run(_compare, home, session, entries, what, args.tools == "again")
+    if args.json:
+        print_document(_document(session, report))
+    else:
+        write("".join(_lines(session, report, every=args.all)))
+    return report.comparison.first is not None
+
+
+async def _compare(
+    home: SessionIndex, session: str, entries: Sequence[Entry], what: WhatIf, again: bool
+) -> _Report:
+    plain = await run_again(ReplayWorlds(home, session), entries, again=again)
+    worlds = ReplayWorlds(home, session, what)
+    comparison = compare(entries, plain, await run_again(worlds, entries, again=again))
+    first = comparison.first
+    if first is None:
+        return _Report(comparison)
+    view = fold(entry for entry in entries if entry.seq < first.seq)
+    worlds = ReplayWorlds(home, session, what)
+    try:
+        world = worlds(view)
+    finally:
+        await worlds.aclose()
+    then, now = view.conversation.system_prompt, world.system_prompt()
+    longer = len(now.system) - len(then.system) if what.system_prompt else 0
+    return _Report(
+        comparison,
+        prompt_diff(then, now) if what.system_prompt else (),
+        continuation(entries, first, longer, world.model.price),
+        live_command(session, first, what),
+    )
+
+
+def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
+    comparison, first = report.comparison, report.comparison.first
+    if first is None:
+        yield f"{session}: nothing differs\n"
+        return
+    if first.divergence is None:
+        yield f"event {first.seq}, turn {first.turn}, step {first.step}: the request\n"
+        for _, sentence in comparison.briefings:
+            yield f"  {escape_to_one_line(sentence)}\n"
+        yield from _diff_lines(report.diff)
+    shown = comparison.divergences if every else comparison.divergences[:1]
+    for divergence in shown:
+        yield from divergence_lines(divergence)
+    if left := len(comparison.divergences) - len(shown):
+        yield f"{left} more may follow from it (--all)\n"
+    if report.estimate is not None:
+        yield from _continuation_lines(report.estimate, report.command)
+
+
+def _document(session: str, report: _Report) -> dict[str, object]:
+    comparison, estimate = report.comparison, report.estimate
+    document: dict[str, object] = {
+        "id": session,
+        "first": comparison.first,
+        "divergences": comparison.divergences,
+        "briefings": [{"seq": seq, "what": kind} for seq, kind in comparison.briefings],
+        "diff": report.diff,
+    }
+    if estimate is not None:
+        document["continuation"] = {
+            "requests": estimate.requests, "usage": estimate.spent.usage,
+            "cost": estimate.spent.cost, "command": report.command,
+        }  # fmt: skip
+    return document
+
+
+def _diff_lines(lines: Sequence[str]) -> Iterator[str]:
+    """The diff as it is printed."""
+    for text in lines[:_MAX_DIFF_LINES]:
+        shown = escape_to_one_line(text)
+        more = "…" if len(shown) > _MAX_LINE_CHARS else ""
+        yield f"  {shown[:_MAX_LINE_CHARS]}{more}\n"
+    if len(lines) > _MAX_DIFF_LINES:
+        yield f"  … and {count_with_noun(len(lines) - _MAX_DIFF_LINES, 'more line')}\n"
+
+
+def _continuation_lines(estimate: Continuation, command: str) -> Iterator[str]:
+    """What a live continuation costs, and how it is started."""
+    usage, spent = estimate.spent.usage, estimate.spent
+    cost = "price unknown" if spent.cost is None else f"about {dollars(spent.cost)}"
+    yield (
+        f"live from there to the end of that turn: "
+        f"{count_with_noun(estimate.requests, 'request')} as recorded, about {tokens(usage.input)} tokens in and "
+        f"{tokens(usage.output)} out, {cost}\n"
+    )
+    yield f"nothing was spent; this does it, in a copy of the session:\n  {command}\n"
+
+
+def live_command(session: str, first: FirstDifference, what: WhatIf) -> str:
+    """The command that continues a copy of the session live, from where the runs differ."""
+    start = ("refold", "-p", "-r", session, "--fork", "--at", str(first.live - 1))
+    return " ".join((*what.variables, *start, *what.flags))
