@@ -1,0 +1,125 @@
+"""What `refold map` takes: the first answer, the whole map, and ten changed files afterwards.
+
+    python -m bench.repository_map DIRECTORY… [-n 5]
+
+Each directory is a git repository. Ten of its files get a line at their end, and their old contents afterwards. The map is in a
+home of its own. Times are those of the command, from its start to its end; memory is the highest of its processes.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from bench import table
+
+_CHANGED_FILES = 10
+_SUFFIXES = (".py", ".c", ".h", ".js", ".ts", ".go", ".rs", ".java")
+_SETTLE_SECONDS = (
+    0.2  # after a change: a file that changed just before it is read is read again
+)
+
+
+class Cost(Struct, frozen=True):
+    seconds: float
+    memory_bytes: int
+    output: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIRECTORY")
+    parser.add_argument("-n", type=int, default=5, help="runs with ten changed files (5)")
+    chosen = parser.parse_args()
+    report(chosen.directories, chosen.n)
+
+
+def report(directories: Sequence[Path], times: int) -> None:
+    rows = [measure(directory.resolve(), times) for directory in directories]
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    heads = [
+        "files",
+        "first answer",
+        "whole",
+        "memory",
+        "disk",
+        f"{_CHANGED_FILES} changed",
+        "(least)",
+        "none changed",
+    ]
+    table.show(f"refold map, {times} runs with changed files, load {load}", heads, rows)
+
+
+def measure(directory: Path, times: int) -> Sequence[object]:
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as home:
+        first = run_map(directory, home, "show", "main")
+        whole = run_map(directory, home, "refresh", "--json")
+        status = json.loads(run_map(directory, home, "status", "--json").output)
+        unchanged = [
+            run_map(directory, home, "refresh", "--json").seconds for _ in range(times)
+        ]
+        changed = list[float]()
+        for number in range(times):
+            with changed_files(directory, number):
+                cost = run_map(directory, home, "refresh", "--json")
+                changed.append(cost.seconds)
+                assert json.loads(cost.output)["read"] >= _CHANGED_FILES, cost.output
+            time.sleep(_SETTLE_SECONDS)
+            run_map(directory, home, "refresh", "--json")
+    return (
+        directory.name,
+        f"{status['known']:,}",
+        f"{first.seconds:.1f} s",
+        f"{whole.seconds:.1f} s",
+        f"{whole.memory_bytes / 1e6:.0f} MB",
+        f"{status['bytes'] / 1e6:.0f} MB",
+        f"{median(changed):.2f} s",
+        f"{min(changed):.2f} s",
+        f"{median(unchanged):.2f} s",
+    )
+
+
+def run_map(directory: Path, home: str, *arguments: str) -> Cost:
+    environ = {**os.environ, "REFOLD_HOME": home, "REFOLD_NO_BACKGROUND": "1"}
+    began = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "refold", "map", *arguments],
+        cwd=directory, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+    )  # fmt: skip
+    seconds = time.monotonic() - began
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return Cost(seconds, memory, result.stdout)
+
+
+@contextmanager
+def changed_files(directory: Path, seed: int) -> Generator[Sequence[Path]]:
+    """Add a line to ten source files that git tracks, and restore them."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=directory, capture_output=True, text=True, check=True
+    )
+    names = [name for name in listing.stdout.split("\0") if name.endswith(_SUFFIXES)]
+    paths = [directory / name for name in random.Random(seed).sample(names, _CHANGED_FILES)]
+    contents = {path: path.read_bytes() for path in paths if path.is_file()}
+    try:
+        for path, content in contents.items():
+            path.write_bytes(content + b"\n")
+        time.sleep(_SETTLE_SECONDS)
+        yield paths
+    finally:
+        for path, content in contents.items():
+            path.write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
