@@ -100,6 +100,12 @@ async def test_command_list_and_completions_equal_those_of_the_terminal(
                 "GET", f"/api/conversations/{id_}/completions?before=/mode%20pl"
             )
         ).json
+        (tmp_path / "forest").mkdir()
+        (tmp_path / "forest" / "tall fern.txt").touch()
+        files, files_of_new = [
+            (await client.ask("GET", f"{address}/completions?before=see%20@fern")).json
+            for address in (f"/api/conversations/{id_}", "/api")
+        ]
 
     (cost,) = [item for item in json if item["name"] == "/cost"]
     assert (cost["usage"], cost["aliases"]) == ("[turns]", ["usage", "stats"])
@@ -111,6 +117,10 @@ async def test_command_list_and_completions_equal_those_of_the_terminal(
     assert none.json == {"problem": "There is no command /csot. Did you mean /cost?"}
     assert [name["text"] for name in names] == ["/cost"]
     assert [word["text"] for word in words] == ["plan"]
+    assert files == files_of_new
+    assert [(file["text"], file["instead_of"]) for file in files] == [
+        ('"forest/tall fern.txt"', 4)
+    ]
 
 
 async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:

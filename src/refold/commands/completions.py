@@ -11,6 +11,7 @@ from refold.commands.completion import (
     Complete,
     CompletionChoice,
     CompletionItem,
+    Found,
     NamedCommand,
     cache_choices,
     completer_of,
@@ -41,15 +42,21 @@ def session_completer(context: Callable[[], CommandContext]) -> Complete:
 
 
 def completer_for(
-    session: Session, directory: Callable[[], str], lacks: Collection[Need] = ()
+    session: Session,
+    directory: Callable[[], str],
+    lacks: Collection[Need] = (),
+    find_paths: Found | None = None,
 ) -> Complete:
-    """Return a completer; `directory` returns where the session works now."""
+    """Return a completer; `directory` returns where the session works now.
+
+    `find_paths` searches its files, if the caller has them listed already.
+    """
     files = WorkspaceFiles(directory, lambda _: session.workspace.file_names())
     return completer_of(
         list_commands(session, lacks),
         _choices(session),
         directory,
-        files.find,
+        find_paths or files.find,
         partial(complete_from_servers, session),
     )
 

@@ -5,6 +5,7 @@ answer counts only for the question that it was given to. Commands are in `refol
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,21 +13,25 @@ from anyio import to_thread
 from fastapi import Query, Request, Response
 from msgspec import Meta, Struct
 
+from refold.client.elsewhere import address_of_directory
 from refold.client.host import Conversation, Host
 from refold.commands.command_context import Look, Markdown
+from refold.commands.completion import completer_of
 from refold.commands.completions import completer_for, list_commands
 from refold.commands.help import unknown_command_error
 from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import SlashCommand, command_in, commands, find
+from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
 from refold.server.api import Api, json_response, read_body
 from refold.server.rest import CONVERSATION_PATH, open_conversation
-from refold.views.picker import OnMove, Picker, Search, with_selection
+from refold.views.picker import CompletionItem, OnMove, Picker, Search, with_selection
 from refold.views.styled import Line
 
 _UNAVAILABLE_COMMANDS = ("terminal", "files")
 MAX_ITEMS = 200  # of a list to pick from
 MAX_COMPLETIONS = 50
+_MAX_LISTED_DIRECTORIES = 4  # whose files are kept for completions
 Row = dict[str, Any]
 Pieces = Sequence[tuple[str, str]]  # style and text
 
@@ -91,6 +96,7 @@ class CommandOutput(Struct, frozen=True):
 
 def add_commands(api: Api, host: Host) -> None:
     _add_table(api, host)
+    _add_completions(api, host)
 
     @api.route("POST", f"{CONVERSATION_PATH}/commands", CommandOutput, body=TypedCommand)
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -133,13 +139,39 @@ def _add_table(api: Api, host: Host) -> None:
             {"problem": unknown_command_error(name, (str(row["name"]) for row in own))}
         )
 
+
+def _add_completions(api: Api, host: Host) -> None:
+    @lru_cache(_MAX_LISTED_DIRECTORIES)  # a list is searched at each key
+    def files_of(directory: str) -> WorkspaceFiles:
+        return WorkspaceFiles(lambda: directory)
+
+    def complete(chat: Conversation, before: str) -> Sequence[Row]:
+        directory = chat.session.view.session.directory or "."
+        find = None if address_of_directory(directory) else files_of(directory).find
+        completer = completer_for(
+            chat.session, lambda: directory, _UNAVAILABLE_COMMANDS, find
+        )
+        return _completion_rows(completer(before))
+
+    def complete_anew(before: str) -> Sequence[Row]:
+        directory = str(host.paths.directory)
+        completer = completer_of((), {}, lambda: directory, files_of(directory).find)
+        return _completion_rows(completer(before))
+
     @api.route("GET", f"{CONVERSATION_PATH}/completions", list[Row])
     async def completions(  # pyright: ignore[reportUnusedFunction]
         id_: str, before: Annotated[str, Query(max_length=2000)]
     ) -> Response:
         """What may follow this text: names, arguments, files."""
         chat = await open_conversation(host, id_)
-        return json_response(await to_thread.run_sync(_completions, chat, before))
+        return json_response(await to_thread.run_sync(complete, chat, before))
+
+    @api.route("GET", "/api/completions", list[Row])
+    async def completions_of_all(  # pyright: ignore[reportUnusedFunction]
+        before: Annotated[str, Query(max_length=2000)],
+    ) -> Response:
+        """Files after "@", for a new conversation in the directory of the server."""
+        return json_response(await to_thread.run_sync(complete_anew, before))
 
 
 def _table() -> Iterable[Mapping[str, object]]:
@@ -151,14 +183,10 @@ def _row(entry: SlashCommand) -> Mapping[str, object]:
             "aliases": entry.aliases, "group": entry.group}  # fmt: skip
 
 
-def _completions(chat: Conversation, before: str) -> Sequence[Row]:
-    session = chat.session
-    complete = completer_for(
-        session, lambda: session.view.session.directory or ".", _UNAVAILABLE_COMMANDS
-    )
+def _completion_rows(entries: Iterable[CompletionItem]) -> Sequence[Row]:
     return [
         {"text": entry.text, "instead_of": entry.instead_of, "about": entry.about}
-        for entry in islice(complete(before), MAX_COMPLETIONS)
+        for entry in islice(entries, MAX_COMPLETIONS)
     ]
 
 

@@ -579,7 +579,17 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
     server = serve({"text": "Hello."})
     (server.workspace / "forest").mkdir()
     (server.workspace / "forest/fern.txt").write_text("green")
+    (server.workspace / "my notes.txt").write_text("mine")
     page = pages.open(server, path)
+    folder = page.locator(".chips").get_by_role("button", name="Folder: ")
+    folder.get_by_text(server.workspace.name).wait_for()
+    page.locator("#message").press_sequentially("see @fern")
+    page.get_by_role("option", name="forest/fern.txt").wait_for()
+    page.keyboard.press("Enter")
+    page.locator("#message").press_sequentially("and @my")
+    page.get_by_role("option", name="my notes.txt").wait_for()
+    page.keyboard.press("Enter")
+    assert page.input_value("#message") == 'see @forest/fern.txt and @"my notes.txt" '
     send(page, "Hi")
     answer(page, "Hello.")
 
@@ -589,7 +599,7 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
     assert page.locator("#message").input_value() == "/plan "
     page.fill("#message", "")
     page.locator("#message").press_sequentially("see @fo")
-    page.get_by_role("option", name="forest/").wait_for()
+    page.get_by_role("option", name="forest/", exact=True).wait_for()
     page.keyboard.press("Enter")
     page.get_by_role("option", name="forest/fern.txt").wait_for()
     page.keyboard.press("Enter")
@@ -612,7 +622,9 @@ def test_a_command_before_the_first_message_is_not_sent_as_a_message(
     page.locator("#suggestion-0").wait_for()
 
     names = page.locator("[id^=suggestion-] .name").all_inner_texts()
-    assert sorted(names) == ["/new", "/options", "/plan", "/settings"]
+    assert sorted(names[:4]) == ["/new", "/options", "/plan", "/settings"]
+    page.fill("#message", "/co")  # neither /cost nor /context: there is no conversation
+    page.locator("#suggestion-0 .name", has_text="/code-review").wait_for()
 
 
 @BOTH

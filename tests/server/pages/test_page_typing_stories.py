@@ -98,6 +98,14 @@ def test_draft_stays_with_its_conversation_and_survives_a_reload(
     page.reload()
     page.locator(".block-heard", has_text="careful").wait_for()
     assert draft(page) == ""
+    page.locator(".light[data-state=online]").wait_for()
+    page.fill("#message", "sent while leaving")
+    page.evaluate(SEND_AND_LEAVE)
+    page.locator(".welcome").wait_for()
+    page.locator(f".card[href*='{first}']").click()
+    page.locator(".block-heard", has_text="while leaving").wait_for()
+    page.wait_for_timeout(300)
+    assert (draft(page), page.locator(".block-heard").count()) == ("", 3)
 
 
 def chips(page: Any) -> list[str]:
@@ -107,6 +115,12 @@ def chips(page: Any) -> list[str]:
     return [name.removeprefix("Remove ") for name in names]
 
 
+SEND_AND_LEAVE = """async () => {
+  document.querySelector("form.composer").requestSubmit();
+  await new Promise((done) => { setTimeout(done); }); // it is under way
+  history.pushState(null, "", location.pathname);
+  dispatchEvent(new PopStateEvent("popstate"));
+}"""
 PASTE = """text => {
   const data = new DataTransfer();
   data.setData("text/plain", text);
@@ -164,6 +178,10 @@ def test_attachments_are_chips_that_keys_remove_and_the_message_names_the_others
 
     answer(page, "I see.")
     assert chips(page) == []
+    uploads = page.locator(".block-uploads").get_by_text("2 files")
+    uploads.click()
+    page.locator(".block-uploads li", has_text="plans-1/may/first.txt").wait_for()
+    assert page.locator(".block-news", has_text="first.txt").count() == 0
     message = page.locator(".block-heard").last
     assert message.locator(".named li").all_inner_texts() == ["plans-1/"]
     assert message.inner_text().count("a line") == 40

@@ -5,7 +5,7 @@ import { copyButton } from "../shared/again.js";
 import { diffCount, diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
-import { downloadLink } from "../shared/files.js";
+import { commonFolder, downloadLink } from "../shared/files.js";
 import { generatedLast } from "../shared/generated.js";
 import { markdown } from "../shared/markdown.js";
 import { messageText } from "../shared/message.js";
@@ -28,7 +28,7 @@ export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
 
-const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOver };
+const RENDER = { heard, words, dropped, thought, called, news, uploads, turn_over: turnOver };
 
 function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
@@ -149,6 +149,11 @@ function news(block, context) {
   return said ? h("p", { class: "news" }, exact(said), openChild(block, context, t)) : null;
 }
 
+function uploads({ seq, blocks }, context) {
+  const paths = blocks.map((block) => onOneLine(near(block.doc.path, context)));
+  return fold(context, `uploads-${seq}`, "news", [t.uploads(paths.length, commonFolder(paths))], () => h("ul", {}, paths.map((path) => h("li", {}, path))));
+}
+
 function turnOver(block, context) {
   const how = t.turnOver[block.outcome];
   const used = block.usage ? t.tokens(short(block.usage.fresh + block.usage.cached + block.usage.cache_write),
@@ -196,6 +201,7 @@ export function labelOf(block) {
     case "thought": return t.thought;
     case "dropped": return t.dropped(block.reason);
     case "called": return `${block.tool} ${t.stages[block.stage]}`;
+    case "uploads": return t.uploads(block.blocks.length, "");
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? block.what;
   }

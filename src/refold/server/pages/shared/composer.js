@@ -4,7 +4,7 @@
 
 import { Attachments, chosenFolder, compose, isLong, readDrop, TooManyFiles } from "./attachments.js";
 import { fill, h, icon, iconButton } from "./dom.js";
-import { Drafts, NEW } from "./drafts.js";
+import { Drafts, mention, NEW } from "./drafts.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const MAX_IMAGE_BYTES = 3_700_000; // what models take
@@ -14,7 +14,7 @@ const OFFERED = 8;
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, completions(before), upload(files) and uploadFolder({name, files}): promises of the conversation, say(text),
+   * of {name, about, folder}, completions(before): what the server offers, upload(files) and uploadFolder({name, files}): promises of the conversation, say(text),
    * command(text): a promise of true if it was one, which rejects where it cannot be run.
    */
   constructor(texts, on) {
@@ -227,27 +227,35 @@ export class Composer {
   async suggest() {
     const before = this.text.value.slice(0, this.text.selectionStart);
     const slash = /^\/(\S*)$/.exec(before);
-    const at = /(?:^|\s)@([^\s@]*)$/.exec(before);
+    const at = /(?:^|\s)@(?:"([^"\n]*)|([^\s@"]*))$/.exec(before);
     const turn = (this.asked = (this.asked ?? 0) + 1);
     let found = [];
     if (slash) {
       found = (await this.on.commands()).filter((c) => c.name.startsWith(slash[1]))
         .map((c) => ({ ...c, shown: `/${c.name}`, from: 0, put: `/${c.name} ` }));
-    } else if (/^\/\S+ [^\n]*$/.test(before) || at?.[1].includes(":")) {  // @server:address
+    } else if (/^\/\S+ [^\n]*$/.test(before) || at?.[2]?.includes(":")) {  // @server:address
       found = (await this.on.completions(before)).map((c) => ({
         shown: c.text, about: c.about, from: before.length - c.instead_of, put: c.text, argument: true,
       }));
     } else if (at) {
-      const typed = at[1];
-      const folder = typed.slice(0, typed.lastIndexOf("/") + 1);
-      const from = before.length - typed.length;
-      found = (await this.on.files(folder)).filter((f) => f.name.startsWith(typed.slice(folder.length)))
-        .map((f) => {
-          const path = `${folder}${f.name}${f.folder ? "/" : ""}`;
-          return { shown: path, about: "", from, put: f.folder ? path : `${path} ` };
-        });
+      const typed = at[1] ?? at[2];
+      const more = this.on.completions(before); // by a part of their path: that takes longer
+      const from = before.lastIndexOf("@");
+      const paths = await this.filesBelow(typed);
+      if (turn === this.asked) this.offer(paths.slice(0, OFFERED).map((path) => fileOffer(path, from)));
+      paths.push(...(await more).map((c) => c.text.replace(/^"|"$/g, "")));
+      if (this.selected) return; // the user has chosen meanwhile
+      found = [...new Set(paths)].map((path) => fileOffer(path, from));
     }
     if (turn === this.asked) this.offer(found.slice(0, OFFERED));
+  }
+
+  /** The paths in the folder that is typed. */
+  async filesBelow(typed) {
+    const folder = typed.slice(0, typed.lastIndexOf("/") + 1);
+    const name = typed.slice(folder.length).toLowerCase();
+    const there = (await this.on.files(folder)).filter((file) => file.name.toLowerCase().startsWith(name));
+    return there.map((file) => `${folder}${file.name}${file.folder ? "/" : ""}`);
   }
 
   offer(found) {
@@ -291,6 +299,7 @@ export class Composer {
     const end = this.text.selectionStart;
     this.text.setRangeText(put, from, end, "end");
     this.text.focus();
+    this.offer([]); // the next key is not for those that were offered
     this.typed();
   }
 
@@ -348,4 +357,9 @@ export class Composer {
     this.upload = null;
     this.attachments.setPending(0);
   }
+}
+
+/** A file is named whole; after a folder, what is in it is offered. */
+function fileOffer(path, from) {
+  return { shown: path, about: "", from, put: path.endsWith("/") ? mention(path).replace(/"? $/, "") : mention(path) };
 }

@@ -59,6 +59,7 @@ export class Connection {
       clearTimeout(order.timer);
       if (doc.type === "error") order.reject(Object.assign(new Error(doc.reason), { kind: doc.kind }));
       else order.resolve(doc);
+      if (this.finishing) this.finish();
     }
     this.on.document(doc, data);
   }
@@ -89,6 +90,7 @@ export class Connection {
     order.timer = setTimeout(() => {
       this.orders.delete(key);
       order.reject(new Error("the server did not answer"));
+      if (this.finishing) this.finish();
     }, ORDER_PATIENCE);
   }
 
@@ -102,6 +104,7 @@ export class Connection {
 
   async lost(opened, code) {
     if (this.closed) return;
+    if (this.finishing) return this.close();
     this.on.state("offline", 0);
     for (const order of this.orders.values()) if (order.waits) clearTimeout(order.timer);
     if (!opened && !(await this.on.lost())) return this.close();
@@ -123,6 +126,13 @@ export class Connection {
     clearTimeout(this.waiting);
     this.waiting = 0;
     this.connect();
+  }
+
+  /** Close it once the server has answered the orders that are under way; without a line, at once. */
+  finish() {
+    this.finishing = true;
+    const there = [WebSocket.CONNECTING, WebSocket.OPEN].includes(this.line?.readyState);
+    if (!there || !this.orders.size) this.close();
   }
 
   close() {

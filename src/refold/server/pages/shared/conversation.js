@@ -3,7 +3,7 @@
 // documents come from its journal.
 
 import * as api from "./api.js";
-import { Connection, NEWEST } from "./connection.js";
+import { Connection, LEFT, NEWEST } from "./connection.js";
 import { isNode } from "./nodes.js";
 import { UnsentStorage } from "./outbox.js";
 import { emptyScreen, reduce, withOlder } from "./reducer.js";
@@ -39,13 +39,14 @@ export class Conversation {
   connect(after) {
     this.connection = new Connection(`${api.of(this.id)}/ws`, {
       document: (doc, raw) => this.heard(doc, raw),
-      state: (name, seconds) => this.on.state(name, seconds),
+      state: (name, seconds) => this.closed || this.on.state(name, seconds),
       lost: () => this.whyLost(),
       sent: (raw) => this.note("out", raw),
     }, undefined, after);
   }
 
   heard(doc, raw) {
+    if (this.closed) return; // it waits only until its orders are taken
     this.note("in", raw, doc);
     this.queue.push(doc);
     this.schedule();
@@ -164,20 +165,29 @@ export class Conversation {
     return this.post({ key, text, at: Date.now(), images: Boolean(order.images), order: { ...order, client_key: key } });
   }
 
-  /** Send a message, and keep it in sight until the server has it. */
+  /** Send a message, and keep it in sight until the server has it: also when the conversation is opened again. */
   async post(message) {
     this.keepUnsent([...this.unsent, message]);
     try {
-      return await this.connection.send(message.order, true);
-    } finally {
-      this.keepUnsent(this.unsent.filter(({ key }) => key !== message.key));
+      const answer = await this.connection.send(message.order, true);
+      this.forget(message);
+      return answer;
+    } catch (error) {
+      if (error.kind === LEFT && !message.images) return null; // it stays, and is sent again with its key
+      this.forget(message);
+      throw error;
     }
+  }
+
+  forget({ key }) {
+    if (this.closed) this.storage.remove(key); // the conversation may be open anew
+    else this.keepUnsent(this.unsent.filter((message) => message.key !== key));
   }
 
   keepUnsent(messages) {
     this.unsent = messages;
     this.storage.write(messages);
-    if (!this.closed) this.on.unsent(messages);
+    this.on.unsent(messages);
   }
 
   takeBack(key) {
@@ -230,12 +240,13 @@ export class Conversation {
     this.readOnly = isNode(this.id);
     this.connection.close();
     this.connect(after);
+    for (const message of this.unsent.splice(0)) this.post(message).catch(() => {});
     this.on.joined();
   }
 
   close() {
     this.closed = true;
     this.readOnly = false;
-    this.connection.close();
+    this.connection.finish();
   }
 }

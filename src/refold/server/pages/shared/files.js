@@ -15,6 +15,12 @@ export async function listFolder(id, folder) {
   })).sort((a, b) => Number(b.folder) - Number(a.folder) || a.name.localeCompare(b.name));
 }
 
+/** The folder that all these paths begin with; "" for none. */
+export function commonFolder(paths) {
+  const [first] = paths[0].split("/");
+  return paths.every((path) => path.startsWith(`${first}/`)) ? first : "";
+}
+
 export const addressOf = (id, path) => api.of(rootOf(id), "files", path);
 
 /** A link that downloads. */

@@ -29,6 +29,10 @@ export class UnsentStorage {
     }
   }
 
+  remove(key) {
+    this.write(this.read().filter((message) => message.key !== key));
+  }
+
   all() {
     try {
       const messages = JSON.parse(this.storage.getItem(KEY) ?? "[]");

@@ -282,6 +282,16 @@ class Page {
     this.welcome.querySelector("p").after(this.noModel);
   }
 
+  /** Where a conversation that begins here works; a click leads to others. */
+  async offerFolder() {
+    await this.list.ready;
+    const { usual } = await api.get("/api/folders").catch(() => ({}));
+    if (!usual || this.conversation) return;
+    fill(this.chips, h("button", {
+      type: "button", class: "chip", title: onOneLine(usual), "aria-label": this.texts.folders.usual(onOneLine(usual)), on: { click: () => this.newChat() },
+    }, icon("folder"), onOneLine(usual.split("/").pop() || usual)));
+  }
+
   forked(made) {
     this.open(made);
     this.again.opened();
@@ -329,6 +339,7 @@ class Page {
     this.scroller.scrollTop = 0;
     this.offerCutOff(this.welcome);
     this.offerModels();
+    this.offerFolder();
     this.list.draw();
     this.showPanel();
     this.composer.text.focus();
@@ -536,18 +547,22 @@ class Page {
       .filter((c) => this.conversation || FIRST.includes(c.name));
     const there = (await this.offered("commands")).map((c) => ({ ...c, name: c.name.replace(/^\//, "") }));
     const known = new Set(own.map((c) => c.name));
-    return [...own, ...there.filter((c) => !known.has(c.name) && (!c.group || this.skin.allCommands))];
+    const fits = (c) => !c.group || (this.conversation && this.skin.allCommands);
+    return [...own, ...there.filter((c) => !known.has(c.name) && fits(c))];
   }
 
-  async completions(before) {
-    if (!this.conversation) return [];
-    return api.get(`${api.of(this.conversation.id, "completions")}?before=${encodeURIComponent(before)}`).catch(() => []);
+  completions(before) {
+    return api.get(`${this.address("completions")}?before=${encodeURIComponent(before)}`).catch(() => []);
   }
 
   async offered(kind) {
-    if (!this.conversation) return [];
-    this.offers[kind] ??= api.get(api.of(this.conversation.id, kind)).then(named).catch(() => []);
+    this.offers[kind] ??= api.get(this.address(kind)).then(named).catch(() => []);
     return this.offers[kind];
+  }
+
+  /** Of the conversation, or of a new one in the usual folder. */
+  address(kind) {
+    return this.conversation ? api.of(this.conversation.id, kind) : `/api/${kind}`;
   }
 
   async filesIn(folder) {

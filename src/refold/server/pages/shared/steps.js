@@ -1,13 +1,16 @@
-// The log of a conversation as a person who does not program reads it: steps of one kind that
-// follow each other are one block, with the thoughts between them, and the end of a turn has what was
-// done in it. Pure: no DOM. A block that did not change stays the same object.
+// The log of a conversation as it is shown: steps of one kind that follow each other are one block, with
+// the thoughts between them, and so are uploads. The end of a turn has what was done in it. The skin says
+// what is of one kind. Pure: no DOM. A block that did not change stays the same object.
 
 /** Is this a step that has been done, and can be told with others like it? */
 const isDone = (block) => block.kind === "called" && block.stage === "done";
 
+/** The kind of a block of news; "": it is told alone. */
+const kindOfNews = (block) => (block.what === "file_uploaded" ? block.what : "");
+
 export class PlainLog {
-  /** Steps for which `kindOf` gives the same text are alike. */
-  constructor(kindOf) {
+  /** Steps for which `kindOf` gives the same text are alike; "": like no other. */
+  constructor(kindOf = () => "") {
     this.kindOf = kindOf;
     this.ends = new WeakMap(); // of each turn: its block, with what was done
     this.clear();
@@ -58,8 +61,14 @@ export class PlainLog {
 
   isOneMore(last, block) {
     const first = stepsOf(last)[0];
-    if (!isDone(first) || Boolean(first.rewound) !== Boolean(block.rewound)) return false;
-    return block.kind === "thought" || (isDone(block) && this.kindOf(block) === this.kindOf(first));
+    const kind = this.kind(first);
+    if (!kind || Boolean(first.rewound) !== Boolean(block.rewound)) return false;
+    return block.kind === "thought" ? isDone(first) : this.kind(block) === kind;
+  }
+
+  kind(block) {
+    if (block.kind === "news") return kindOfNews(block);
+    return isDone(block) ? this.kindOf(block) : "";
   }
 
   end(block) {
@@ -70,13 +79,13 @@ export class PlainLog {
   }
 }
 
-const stepsOf = (block) => (block.kind === "steps" ? block.blocks : [block]);
+const stepsOf = (block) => block.blocks ?? [block];
 
 // Calls that ran at the same time end in any order; they are told in the order in which they were made.
 const run = (last, block) => ({
-  kind: "steps", seq: last.seq, at: last.at, rewound: last.rewound, blocks: [...stepsOf(last), block].sort(inOrder),
+  kind: block.kind === "news" ? "uploads" : "steps", seq: last.seq, at: last.at, rewound: last.rewound, blocks: [...stepsOf(last), block].sort(inOrder),
 });
 const inOrder = (a, b) => a.seq - b.seq || (a.id ?? "").localeCompare(b.id ?? "", "en", { numeric: true });
 
-const isSame = (one, other) => one === other || (one.kind === "steps" && other.kind === "steps"
+const isSame = (one, other) => one === other || (one.blocks && other.blocks
   && one.blocks.length === other.blocks.length && one.blocks.every((block, n) => block === other.blocks[n]));

@@ -158,7 +158,7 @@ const common = {
     },
   },
   folders: {
-    browse: "Browse", recent: "Recent folders", elsewhere: "On another machine or in a container",
+    usual: (path) => `Folder: ${path}. Choose another`, browse: "Browse", recent: "Recent folders", elsewhere: "On another machine or in a container",
     addressHint: "a directory on the machine of the server, or an address like ssh://host/dir; empty: its own", roots: "Choose a folder", up: "One folder up", others: "Other places", none: "There is no folder in it.",
     more: "There are more: type the path.", name: "Name of the new folder", nameHint: "so that you find it again; it may stay empty",
   },
@@ -349,6 +349,7 @@ export const developer = {
     default: "default", "accept-edits": "accept-edits", sandbox: "sandbox", plan: "plan",
     "rules-only": "rules-only", bypass: "bypass",
   },
+  uploads: (count, folder) => `Uploaded: ${many(count, "file", "files")}${folder ? ` in ${folder}/` : ""}`,
   news: {
     mode_changed: (d) => `mode: ${d.mode}`, model_changed: (d) => (d.format ? `format: ${d.format}` : `model: ${d.model}`),
     effort_changed: (d) => `effort: ${d.effort || "as in the settings"}`,
@@ -511,6 +512,7 @@ export const user = {
       noRuntime: () => "The program that runs these models is missing. The person who set me up can install it.",
     },
   },
+  asks: (who) => `${helperName(who.replace(/ \([^)]*\)$/, ""))} asks`,
   crashed: "I was interrupted before I could finish.",
   list: {
     ...common.list,
@@ -531,7 +533,7 @@ export const user = {
     servers: "What can be visited there", openPort: (port) => `Make number ${port} visible on this computer`, visit: (port) => `Visit number ${port}`,
     counts: (open, now, done) => `${open} to do · ${now} in progress · ${done} done`,
     waits: (ids) => `waits for ${ids}`, fromTo: (from, to) => `${from} to ${to}`,
-    helper: (name) => name.replace(/^child-/, "Helper "),
+    helper: (name) => helperName(name),
     program: (name) => name.replace(/^background-/, "Program "), code: () => "", stopIt: (name) => `Stop ${name}`,
     showAgents: false,
     states: {
@@ -571,6 +573,7 @@ export const user = {
     plan: "make a plan first", "rules-only": "never: skip what is not allowed", bypass: "never: allow everything",
   },
   spent: "This conversation has cost", amount: "Text handled, with all that I am told again for each step", tokensPlain: (count) => `about ${count} words`,
+  uploads: (count, folder) => `You added ${many(count, "file", "files")}${folder ? ` in the folder ${folder}` : ""}.`,
   news: {
     plan_approved: () => "You approved the plan.", plan_rejected: () => "You asked for another plan.",
     message_edited: () => "A message was changed.",
@@ -647,6 +650,7 @@ function activity(tool, stage) {
   const found = ACTIVITIES.find(([name]) => name.test(tool));
   if (stage === "asked" && !/^ask_user$/.test(tool)) return `Would like to ${mayI(tool)}`;
   if (stage === "refused") return `Did not ${mayI(tool)}`;
+  if (["failed", "stopped", "unknown"].includes(stage)) return `Tried to ${mayI(tool)}`;
   const now = ["called", "asked", "running"].includes(stage);
   if (!found) return now ? "Working…" : "Used a tool";
   return now ? `${found[1]}…` : found[2];
@@ -663,6 +667,10 @@ function summary(counts, files, time) {
     gone && many(gone, "file deleted", "files deleted"), ran && many(ran, "command run", "commands run"),
   ].filter(Boolean);
   return `${(parts.length ? parts : [many(times, "step", "steps")]).join(", ")} in ${time}.`;
+}
+
+function helperName(name) {
+  return name.replace(/^child-/, "Helper ");
 }
 
 function mayI(tool) {

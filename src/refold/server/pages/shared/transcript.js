@@ -21,7 +21,7 @@ export class Transcript {
   constructor(scroller, skin, context) {
     this.scroller = scroller;
     this.skin = skin;
-    this.plain = skin.kindOf ? new PlainLog(skin.kindOf) : null;
+    this.log = new PlainLog(skin.kindOf);
     this.context = context;
     this.chunks = [];
     this.items = null; // the list whose blocks are drawn
@@ -52,7 +52,7 @@ export class Transcript {
 
   show(screen) {
     const focus = this.focusPlace();
-    this.showDone(this.plain ? this.plain.read(screen.done) : screen.done);
+    this.showDone(this.log.read(screen.done));
     this.showOlder(screen.older);
     this.showOpen(screen.open);
     this.showComing(screen.coming);
@@ -86,7 +86,7 @@ export class Transcript {
 
   /** The first `added` blocks of this screen are new; what is visible stays where it is. */
   prepend(screen, added) {
-    const { items, count } = this.plain?.prepend(screen.done, added) ?? { items: screen.done.items, count: added };
+    const { items, count } = this.log.prepend(screen.done, added);
     const chunks = [];
     for (let first = 0; first < count; first += CHUNK) {
       const blocks = items.slice(first, Math.min(first + CHUNK, count));
@@ -151,7 +151,7 @@ export class Transcript {
   clear() {
     for (const chunk of this.chunks) this.near.unobserve(chunk.element);
     this.chunks = [];
-    this.plain?.clear();
+    this.log.clear();
     this.drawn = 0;
     this.items = null;
     this.showOlder(null);

@@ -6,7 +6,7 @@ import { runningTime } from "../shared/clock.js";
 import { diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
-import { addressOf, downloadLink } from "../shared/files.js";
+import { addressOf, commonFolder, downloadLink } from "../shared/files.js";
 import { generatedLast } from "../shared/generated.js";
 import { markdown } from "../shared/markdown.js";
 import { messageText } from "../shared/message.js";
@@ -34,7 +34,7 @@ export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
 
-const RENDER = { heard, words, dropped, thought, called, steps, news, turn_over: turnOver };
+const RENDER = { heard, words, dropped, thought, called, steps, news, uploads, turn_over: turnOver };
 
 function heard(block, context, waits) {
   const isTask = block.sender === "parent" && isNode(context.id());
@@ -133,6 +133,11 @@ function news(block, context) {
   return said ? h("p", { class: "news" }, exact(said), openChild(block, context, t)) : null;
 }
 
+function uploads({ seq, blocks }, context) {
+  const paths = blocks.map((block) => onOneLine(near(block.doc.path, context)));
+  return fold(context, `uploads-${seq}`, "news", [t.uploads(paths.length, commonFolder(paths))], () => h("ul", {}, paths.map((path) => h("li", {}, path))));
+}
+
 function turnOver(block, context) {
   const how = t.turnOver[block.outcome];
   const files = generatedLast(block.files.filter((f) => f.kind !== "deleted"));
@@ -186,6 +191,7 @@ export function labelOf(block) {
     case "dropped": return t.dropped();
     case "called": return `${t.activity(block.tool, block.stage)}: ${t.stages[block.stage]}`;
     case "steps": return t.didSteps(kindOf(block.blocks[0]), block.blocks.filter((each) => each.kind === "called").length);
+    case "uploads": return t.uploads(block.blocks.length, "");
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? "";
   }
