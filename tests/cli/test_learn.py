@@ -1,12 +1,23 @@
 """`refold learn`: the list, a lesson, a run with its diagram, checks with hints, starting over."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
 from refold.cli.main import main
+from refold.cli.serve import SECRET_FILE
+from refold.config.paths import paths
 from refold.learn.course import lesson
+from refold.server.access import load_access
 
 STREAMLESS = lesson(3).solution()
 
@@ -241,3 +252,40 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(
     assert main(["learn", "1"]) == 1
 
     assert "refold-course/agent.py' cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_page_of_a_lesson_shows_the_requests_of_its_programs(directory: Path) -> None:
+    """Conversations that begin there have the model of the lesson."""
+    with start_page_of(directory, 19) as address:
+        main(["learn", "run", "19"])
+        (session,) = ask(address, "/api/conversations")
+        requests = ask(address, f"/api/conversations/{session['id']}/requests")
+        model = ask(address, "/api/settings/model")["model"]
+
+    targets = [request["target"].rpartition("/v1")[2] for request in requests]
+    assert targets == ["/chat/completions"] * 3
+    assert model == "lesson/scripted"
+
+
+@contextmanager
+def start_page_of(directory: Path, number: int) -> Iterator[str]:
+    command = [sys.executable, "-m", "refold", "learn", "page", str(number)]
+    with subprocess.Popen(
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+    ) as page:  # fmt: skip
+        assert page.stdout
+        try:
+            yield page.stdout.readline().split()[-1].partition("/#")[0]
+        finally:
+            os.killpg(page.pid, signal.SIGINT)
+
+
+def ask(address: str, path: str) -> Any:
+    places = paths({**os.environ, "REFOLD_HOME": "refold-course/.refold"})
+    token = load_access(places.state / SECRET_FILE).bearer
+    with urlopen(
+        Request(address + path, headers={"Authorization": f"Bearer {token}"})
+    ) as answer:
+        return json.load(answer)

@@ -26,19 +26,26 @@ from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.model_server import model_server
 from refold.learn.reader_folder import MAX_HINTS, ReaderFolder, reader_folder
 from refold.learn.sequence_diagram import draw_requests
-from refold.learn.workshop import NotYet, Workshop, make_session, start_program
+from refold.learn.workshop import (
+    NotYet,
+    Workshop,
+    make_session,
+    start_page,
+    start_program,
+)
 from refold.views.escape import visible
 from refold.views.wrap import wrap
 
 # A line break in a paragraph, and not before an item, a row, a heading or an empty line.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n *(?=[^\s|#>*\d-])")
-_LESSON_ACTIONS = ("show", "run", "check", "reset", "solution")
+_LESSON_ACTIONS = ("show", "run", "page", "check", "reset", "solution")
+_MAX_CONVERSATIONS = 100  # that can play the script of a lesson on the page
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", default="list", metavar="WHAT",
         help="list, or the number of a lesson to read it; "
-        "run, check, reset or solution of a lesson")  # fmt: skip
+        "run, page, check, reset or solution of a lesson")  # fmt: skip
     parser.add_argument("number", nargs="?", metavar="N", help="the number of the lesson")
     parser.add_argument(
         "words", nargs="*", metavar="WORD", help="arguments of your program, for run"
@@ -61,6 +68,8 @@ def run(args: Namespace) -> int:
             return _show(chosen, folder)
         case "run":
             return _run(chosen, folder, args.words)
+        case "page":
+            return _page(chosen, folder)
         case "check":
             return _check(chosen, folder)
         case "reset":
@@ -126,10 +135,7 @@ def _join_lines(text: str) -> str:
 def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     """Run the reader's program with the script of the lesson, and draw what happened."""
     demo = chosen.demo()
-    folder.create(chosen)
-    for name, text in demo.files.items():
-        if not (folder.path / name).exists():
-            (folder.path / name).write_text(text, encoding="utf-8")
+    _prepare(chosen, folder)
     if demo.session and not (folder.path / "session.jsonl").exists():
         make_session(folder.path, *demo.session)
     words = words or demo.words
@@ -145,6 +151,34 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
         if model.requests:
             write(f"\n{draw_requests(chosen.program_name, model.requests, model.replies)}")
     return code
+
+
+def _prepare(chosen: Lesson, folder: ReaderFolder) -> None:
+    """Create the program and the files of the lesson, if they are missing."""
+    folder.create(chosen)
+    for name, text in chosen.demo().files.items():
+        if not (folder.path / name).exists():
+            (folder.path / name).write_text(text, encoding="utf-8")
+
+
+def _page(chosen: Lesson, folder: ReaderFolder) -> int:
+    """Serve the pages, with the model of the lesson, until Ctrl+C."""
+    demo = chosen.demo()
+    _prepare(chosen, folder)
+    words = " ".join(demo.words) or "\n".join(demo.typed)
+    if demo.replies:
+        print_note(
+            "open the developer page, show the panel Requests (p), and write: " + words
+        )
+    else:
+        print_note(
+            "the model of this lesson has no script: run your program, and open its session"
+        )
+    print_note(
+        f"sessions of your program appear there, too: refold learn run {chosen.number}"
+    )
+    with model_server(*demo.replies * _MAX_CONVERSATIONS) as model:
+        return _wait_for(start_page(folder.path, model.url))
 
 
 def _wait_for(process: "subprocess.Popen[bytes]") -> int:

@@ -289,13 +289,37 @@ def start_program(
     return _start([*OUR_PYTHON, program.name, *words], program.parent, url, **how)
 
 
+def start_page(folder: Path, url: str) -> "subprocess.Popen[bytes]":
+    """Start the server for the pages, with the sessions of the programs in `folder`.
+
+    Its settings are in its environment: a program that is started meanwhile has another model.
+    """
+    environ: Start = {
+        "cwd": folder,
+        "env": {
+            **program_environment(os.environ),
+            "REFOLD_HOME": str(folder / _HOME_NAME),
+            "REFOLD_MODEL": "lesson/scripted",
+            "REFOLD_LOG_REQUESTS": "true",
+            # Other requests would get the answers that the script has for the conversation.
+            "REFOLD_TITLES": "false",
+            "REFOLD_MEMORY": "false",
+            "REFOLD_PROVIDERS__LESSON__WIRE": "openai-chat",
+            "REFOLD_PROVIDERS__LESSON__BASE_URL": url,
+        },
+    }
+    return programs.start([*OUR_PYTHON, "-m", "refold", "serve", "--port", "0"], **environ)
+
+
 def _start(
     command: list[str], folder: Path, url: str, **how: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
     home = folder / _HOME_NAME
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(
-        f'[providers.lesson]\nwire = "openai-chat"\nbase_url = "{url}"\n', encoding="utf-8"
+        "log_requests = true\n"
+        f'[providers.lesson]\nwire = "openai-chat"\nbase_url = "{url}"\n',
+        encoding="utf-8",
     )
     environ = {
         **program_environment(os.environ),
