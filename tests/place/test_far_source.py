@@ -13,6 +13,7 @@ from refold.errors import BadInput
 from refold.place.elsewhere.address import parse_address
 from refold.place.elsewhere.far_source import far_modules, far_program, first_bytes
 from refold.place.elsewhere.older_python import rewrite_module
+from refold.place.far import msgspec_records
 
 pytestmark = pytest.mark.slow  # it rewrites eighty modules
 
@@ -55,6 +56,32 @@ def test_each_module_of_the_far_side_loads_with_the_standard_library_alone(
     )  # fmt: skip
 
     assert (loaded.stdout.strip(), loaded.stderr) == ("", "")
+
+
+def test_the_far_side_uses_of_msgspec_only_what_its_stand_in_has() -> None:
+    """It may be used in a function that runs once in a year."""
+    missing = set[str]()
+    for name, source in far_modules().items():
+        for node in ast.walk(ast.parse(source)):
+            used = list[str]()
+            if isinstance(node, ast.Attribute) and "(" not in (chain := ast.unparse(node)):
+                used = [chain]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                used = [f"{node.module}.{alias.name}" for alias in node.names]
+            parts = [name.split(".")[1:] for name in used if name.startswith("msgspec.")]
+            lacking = (part for part in parts if not has_attribute(msgspec_records, part))
+            missing.update(f"{name}: {part[0]}" for part in lacking)
+
+    # States of guarded paths are stored on this machine alone.
+    assert missing == {"refold/place/guard_watch.py: msgpack"}
+
+
+def has_attribute(value: object, names: list[str]) -> bool:
+    for name in names:
+        if not hasattr(value, name):
+            return False
+        value = getattr(value, name)
+    return True
 
 
 def test_the_program_is_read_from_the_cache_until_a_module_changes(

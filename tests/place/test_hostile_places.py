@@ -112,7 +112,13 @@ def test_answers_that_nobody_asked_for_are_dropped(liar: Liar) -> None:
 @pytest.mark.parametrize("real", ["srv", "/srv/../etc", "/a\0b", "/" + "x" * 5_000, ""])
 def test_a_path_that_cannot_be_one_is_refused(liar: Liar, real: str) -> None:
     looked = end(
-        real=real, path_kind="file", size=-1, in_repository=False, top="", excludes=""
+        real=real,
+        path_kind="file",
+        size=-1,
+        in_repository=False,
+        top="",
+        excludes="",
+        named_by_git=False,
     )
     files = PlaceFiles(liar(looked), "/srv")
 

@@ -168,7 +168,7 @@ def test_a_place_with_a_part_of_python_says_which_package_it_lacks(tmp_path: Pat
     programs.mkdir()
     (programs / "python3").write_text(
         f"#!/bin/sh\nexec {sys.executable} -c "
-        '"import sys; sys.modules[\'shutil\'] = None; exec(sys.argv[1])" "$2"\n'
+        '"import sys; sys.modules[\'shutil\'] = None; exec(sys.argv[1])" "$4"\n'
     )
     (programs / "python3").chmod(0o755)
     argv = "/usr/bin/env", f"PATH={programs}:/usr/bin:/bin", "sh"
@@ -181,14 +181,17 @@ def test_a_place_with_a_part_of_python_says_which_package_it_lacks(tmp_path: Pat
 
 
 def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) -> None:
-    (tmp_path / "python3").write_text(
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text(
         "#!/bin/sh\n"
         'exec python3.11 -c \'import sys; sys.version_info = (3, 6); sys.version = "3.6.15 x"; '
-        'exec(sys.argv[1])\' "$2"\n'
+        'exec(sys.argv[1])\' "$4"\n'
     )
-    (tmp_path / "python3").chmod(0o755)
-    argv = "/usr/bin/env", f"PATH={tmp_path}:{os.environ['PATH']}", "sh"
-    place = Place(argv, tmp_path, tmp_path / "data")
+    (programs / "python3").chmod(0o755)
+    argv = "/usr/bin/env", f"PATH={programs}:{os.environ['PATH']}", "sh"
+    (tmp_path / "work").mkdir()
+    place = Place(argv, tmp_path / "work", tmp_path / "data")
 
     with pytest.raises(
         ToolFailed, match=r"its python3 is Python 3\.6\.15, and refold needs 3\.8"

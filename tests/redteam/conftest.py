@@ -17,6 +17,14 @@ def attack_home(home: Path) -> Iterator[AttackHome]:
 
 
 @pytest.fixture
+def attack_home_elsewhere(home: Path) -> Iterator[AttackHome]:
+    """As `attack_home`, at the end of a pipe."""
+    needs_bubblewrap()
+    with home_on_disk() as folder:
+        yield AttackHome(folder, home / "refold", elsewhere=True)
+
+
+@pytest.fixture
 def allowed_server() -> Iterator[LoopbackServer]:
     server = LoopbackServer("good")
     yield server

@@ -24,6 +24,7 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
+from refold.client.elsewhere import stand_in_directory
 from refold.client.questions import Question
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
@@ -71,10 +72,13 @@ class Outcome(Struct, frozen=True):
 
 
 class AttackHome:
-    """`home` holds `ws`, the workspace, and `other`, another project; `data` is refold's."""
+    """`home` holds `ws`, the workspace, and `other`, another project; `data` is refold's.
 
-    def __init__(self, home: Path, data: Path) -> None:
-        self._data = data
+    With `elsewhere`, refold reaches the workspace through a pipe: it is at the end of a shell.
+    """
+
+    def __init__(self, home: Path, data: Path, *, elsewhere: bool = False) -> None:
+        self._data, self._elsewhere = data, elsewhere
         self.home, self.ws, self.other = home, home / "ws", home / "other"
         self._connected: list[str] = []
         for folder in (self.ws, self.other, home / ".ssh"):
@@ -140,13 +144,12 @@ class AttackHome:
                 await anyio.run_process(line, cwd=self.ws)
             return len(questions) == 1
 
-        agent = Agent(
-            provider=provider, mode=attack.mode, tools=(), builtin=True,
-            directory=self.ws, settings=dict(attack.settings),
-            approve=approve if attack.meanwhile else None,
-        )  # fmt: skip
-
         async def main() -> None:
+            agent = Agent(
+                provider=provider, mode=attack.mode, tools=(), builtin=True,
+                directory=self._directory(), settings=dict(attack.settings),
+                approve=approve if attack.meanwhile else None,
+            )  # fmt: skip
             async with agent.session() as session:
                 await session.run("Go.")
 
@@ -154,6 +157,13 @@ class AttackHome:
             anyio.run(main)
         parts = [p for m in provider.heard[-1].messages for p in m.message.parts]
         return "\n".join(part.text for part in parts if isinstance(part, ToolResult))
+
+    def _directory(self) -> Path:
+        """The workspace, or what stands for it on this machine."""
+        if not self._elsewhere:
+            return self.ws
+        argv = f"/usr/bin/env XDG_DATA_HOME={self._data}-place /bin/sh"
+        return stand_in_directory(f"cmd:{argv} # {self.ws}")
 
     @contextlib.contextmanager
     def _as_the_person(self, path: str) -> Iterator[None]:

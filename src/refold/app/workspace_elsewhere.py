@@ -105,7 +105,7 @@ class WorkspaceElsewhere(Workspace):
             why_hidden=lambda real: hidden_reason(real, self.rules, self._facts),
             find_secrets=self.find_secrets,
         )
-        self._forget = files.forget
+        self._forget, self._git_part_there = files.forget, files.git_part
         self.commands = PlaceCommands(
             self._pipe,
             Limits(
@@ -114,7 +114,7 @@ class WorkspaceElsewhere(Workspace):
             ),
             self._forget,
             self._made.environment if self._made else None,
-        )
+        ).with_hidden_paths(self._all_unread_by_settings)
 
     def _greet(self) -> PlaceGreeting:
         try:
@@ -190,6 +190,8 @@ class WorkspaceElsewhere(Workspace):
             sandboxed=greeting.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
+            renew=self._forget,
+            bare_repository_part=self._git_part_there,
         )
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:

@@ -297,8 +297,11 @@ def access_as_judged(
     open_call: OpenCall, whole: ToolCall, tool: Tool, world: World
 ) -> Access | None:
     """What the call accesses; None if its paths lead elsewhere than when it was judged."""
+    facts = world.facts()
+    if open_call.hash:
+        facts.renew()  # its question waited for an answer
     try:
-        resolved = world.prepared.resolve(whole, tool, world.facts())
+        resolved = world.prepared.resolve(whole, tool, facts)
     except ToolFailed:
         return None
     return (

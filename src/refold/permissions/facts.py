@@ -62,13 +62,17 @@ def no_part(paths: Sequence[str]) -> str:
     return ""
 
 
+def keep_all() -> None:
+    """The default of `Facts.renew`: each path is resolved when it is asked for."""
+
+
 class Facts(Struct, frozen=True):
     """The facts about the workspace that permissions depend on.
 
     `roots` are the directories of the workspace, absolute and with links resolved; relative
     paths start from the first. `own` are directories of refold's own: keys, settings,
     sessions. `follow` resolves a path: absolute, links and `..` followed; it need not
-    exist. With `sandboxed` a command can be kept from writing; then it may read and run
+    exist. `renew` makes it forget what it has resolved before. With `sandboxed` a command can be kept from writing; then it may read and run
     what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
     too, with files of the user. With `asks_after_outside_text`, a change is asked about once
     the model has `read_outside_text` that the user has not answered for. `bare_repository_part` names, of
@@ -87,6 +91,7 @@ class Facts(Struct, frozen=True):
     asks_after_outside_text: bool = False
     read_outside_text: bool = False
     follow: Callable[[str], str] = normalize_path
+    renew: Callable[[], None] = keep_all
     bare_repository_part: Callable[[Sequence[str]], str] = no_part
     tracked_keys: Callable[[], str] = str
     filters_hosts: bool = False

@@ -319,6 +319,11 @@ def is_git_directory(directory: str) -> bool:
         return False
 
 
+def may_be_part_of_git(path: str) -> bool:
+    """Whether a directory with this path in it could be a repository, by its names alone."""
+    return not _OF_GIT.isdisjoint(path.lower().split("/"))
+
+
 def bare_repository_part(paths: Sequence[str]) -> str:
     """The first of these paths that decides what git runs, in a bare repository; "" for none.
 

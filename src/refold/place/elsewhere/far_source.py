@@ -69,10 +69,28 @@ BOOTSTRAP_PROGRAM = (
 )
 
 
-# sh has `command -v` everywhere. A place with refold reads this script and skips it.
+# It takes no Python of the workspace, which may be on PATH: a repository could have brought it. A
+# place with refold reads this script and skips it. `-I` and `-S` leave out what variables and
+# directories of packages add. The braces make sh read all of it before it runs any.
 _START_SCRIPT = (
-    "if command -v python3 >/dev/null 2>&1; then "
-    "exec python3 -c {bootstrap}; else echo {no_python}; fi\n" + END_OF_SCRIPT
+    """{{
+place() {{ (cd -- "$1" 2>/dev/null && pwd -P); }}
+root={root}
+case $root in "~"|"~/"*) root=$HOME${{root#?}};; esac
+root=$(place "$root")
+set -f; IFS=:
+for folder in $PATH; do
+  case $folder in /*) ;; *) continue;; esac
+  [ -x "$folder/python3" ] || continue
+  target=$(readlink -f -- "$folder/python3" 2>/dev/null || echo "$folder/python3")
+  case $(place "$folder")/ in "$root"/*) continue;; esac
+  case $target in "$root"/*) continue;; esac
+  exec "$folder/python3" -I -S -c {bootstrap}
+done
+echo {no_python}; exit
+}}
+"""
+    + END_OF_SCRIPT
 )
 # Debian's python3-minimal, for one, has only a part of the standard library.
 _NEEDED_MODULES = "zipfile,shutil,pwd,subprocess,ctypes,json,threading,importlib.abc"
@@ -83,8 +101,11 @@ _PART_OF_PYTHON = (
 _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 
-def start_script() -> bytes:
-    """What a shell in the place gets first: it starts Python, or says that there is none."""
+def start_script(directory: str) -> bytes:
+    """What a shell in the place gets first: it starts Python, or says that there is none.
+
+    No Python in `directory` is started.
+    """
     python = (
         f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
         "%sys.version.split()[0])\n"
@@ -94,7 +115,9 @@ def start_script() -> bytes:
         f"exec({BOOTSTRAP_PROGRAM!r})"
     )
     script = _START_SCRIPT.format(
-        bootstrap=shlex.quote(python), no_python=NO_PYTHON_MARK.decode().strip()
+        root=shlex.quote(directory),
+        bootstrap=shlex.quote(python),
+        no_python=NO_PYTHON_MARK.decode().strip(),
     )
     return script.encode()
 

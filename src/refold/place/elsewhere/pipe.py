@@ -48,7 +48,7 @@ _END_SECONDS = 5.0
 _LAST_MESSAGE_SECONDS = 2.0
 _MAX_EARLY_NEWS = 30  # of a watched place, which sends at most one in two seconds
 _NO_PYTHON = (
-    "{address} has no Python (python3, 3.8 or later), which refold needs there: install it, or "
+    "{address} has no Python (python3, 3.8 or later) outside of the workspace, which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
 )
 
@@ -291,7 +291,7 @@ class _Connection:
     def greet(self, settings: PlaceSettings) -> None:
         """Start the place and make it ready. Raises `ToolFailed`."""
         try:
-            write_all(self._writing, start_script())
+            write_all(self._writing, start_script(self._address.directory))
             if self._wait_for_mark() == READY_MARK:
                 write_all(self._writing, first_bytes(settings.cache))
         except OSError as error:

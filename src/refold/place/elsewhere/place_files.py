@@ -16,6 +16,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.elsewhere.greeting import check_path
 from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
+from refold.place.guarded_paths import may_be_part_of_git
 from refold.place.judged_files import JudgedFiles
 from refold.place.port import (
     DirectoryEntry,
@@ -44,6 +45,11 @@ class _PathAnswer(Struct, frozen=True):
     in_repository: bool
     top: str
     excludes: str
+    named_by_git: bool
+
+
+class _GitPart(Struct, frozen=True):
+    path: str
 
 
 class _PathInfo(Struct, frozen=True):
@@ -53,6 +59,7 @@ class _PathInfo(Struct, frozen=True):
     kind: Kind
     content: bytes | None
     scope: SearchScope
+    named_by_git: bool
     at: float
 
 
@@ -160,6 +167,16 @@ class PlaceFiles(JudgedFiles):
             )
         return look
 
+    def git_part(self, paths: Sequence[str]) -> str:
+        """The first of these paths that decides what git runs; "" for none. See `Facts`."""
+        for path in paths:
+            info = self._infos.of_real(Real(path)) or self._ask_info(path)
+            if info.named_by_git:
+                return path
+        if not any(map(may_be_part_of_git, paths)):
+            return ""
+        return self._pipe.ask("git_part", paths=tuple(paths)).read(_GitPart).path
+
     def forget(self) -> None:
         """Something may have changed files."""
         self._knows_root = False
@@ -194,7 +211,9 @@ class PlaceFiles(JudgedFiles):
         if content is not None and self.why_unreadable(real):
             content = None  # a rule forbids reading it
         scope = SearchScope(seen.in_repository, seen.top, seen.excludes)
-        look = _PathInfo(real, seen.path_kind, content, scope, time.monotonic())
+        look = _PathInfo(
+            real, seen.path_kind, content, scope, seen.named_by_git, time.monotonic()
+        )
         self._infos.add(path, look)
         return look
 

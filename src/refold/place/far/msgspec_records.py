@@ -7,6 +7,7 @@ This module is sent as it is, so it is written for Python 3.8.
 
 from __future__ import annotations
 
+import json as _json
 from typing import Any, ClassVar, Dict, Tuple  # noqa: UP035
 
 _NO_DEFAULT = object()
@@ -94,6 +95,26 @@ def replace(record: Any, **changes: Any) -> Any:
 
 class structs:
     replace = staticmethod(replace)
+
+
+class json:
+    """JSON of records whose fields are plain values. Types of fields are not checked."""
+
+    @staticmethod
+    def encode(record: Any) -> bytes:
+        values = {name: getattr(record, name) for name in record.__struct_fields__}
+        return _json.dumps(values).encode()
+
+    @staticmethod
+    def decode(data: bytes, type: Any) -> Any:
+        try:
+            values = _json.loads(data)
+            known = {
+                name: values[name] for name in type.__struct_fields__ if name in values
+            }
+            return type(**known)
+        except (ValueError, TypeError) as error:
+            raise DecodeError(str(error)) from error
 
 
 def _values(record: Any) -> Tuple[Any, ...]:  # noqa: UP006

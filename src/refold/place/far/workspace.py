@@ -24,6 +24,7 @@ from refold.place.far.far_call import FarCall
 from refold.place.far.far_commands import run_command
 from refold.place.far.port_tunnel import PortTunnel, connect_to_port, listening_ports
 from refold.place.files import DiskFiles
+from refold.place.guarded_paths import bare_repository_part
 from refold.place.limits import Limits
 from refold.place.port import FileChange, FileWrite, Real, Trees
 from refold.place.sandbox import Sandbox, find_sandbox
@@ -81,6 +82,7 @@ class FarWorkspace:
             "paths": self._paths,
             "has": self._has,
             "watch": self._watch,
+            "git_part": self._git_part,
             "release": self._release,
             "run": self._run,
             "note_change": self._note_change,
@@ -143,12 +145,13 @@ class FarWorkspace:
 
     @cached_property
     def _sandbox(self) -> Sandbox:
-        wanted = self._wanted_sandbox
+        wanted, data = self._wanted_sandbox, _data_directory(self._home)
         return find_sandbox(
             os.environ,
             SandboxConfig(
                 roots=(self.root,),
-                own=(_data_directory(self._home),),
+                own=(data,),
+                quarantine=os.path.join(data, "quarantine"),
                 profile=wanted["profile"],
                 network=wanted["network"],
                 user_namespaces=wanted["user_namespaces"],
@@ -179,10 +182,17 @@ class FarWorkspace:
             real=real,
             path_kind=kind,
             size=size,
+            named_by_git=self._is_named_by_git(real),
             in_repository=scope.is_in_repository if scope else False,
             top=scope.top if scope else "",
             excludes=scope.excludes if scope else "",
         )
+
+    def _is_named_by_git(self, real: str) -> bool:
+        return bool(self._sandbox.watch.path_named_by_git([real]))
+
+    def _git_part(self, call: FarCall, _raw: bytes, paths: list[str]) -> None:
+        call.send("end", path=bare_repository_part(paths))
 
     def _items(self, call: FarCall, _raw: bytes, real: str) -> None:
         rules = self._files.tree.rules(Real(real))
@@ -246,6 +256,7 @@ class FarWorkspace:
         """Send the changing part of the description when it changes, until it is stopped."""
         stopped, before = Event(), dict[str, Any]()
         call.when_stopped(stopped.set)
+        self._is_named_by_git(self.root)  # it reads the settings of git, for the first look
         while not stopped.wait(_WATCH_SECONDS if before else 0):
             if (now := self._describe_now()) != before:
                 call.send("news", **now)
