@@ -37,7 +37,7 @@ _DECISIVE_FILES = (
     *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
 )
 _DECISIVE_FOLDERS = {"info", *STEP_FILES}
-_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
+NAMES_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
 _MAX_REPOSITORIES = 2000  # that belong to one: its submodules and linked worktrees
 _MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 
@@ -319,11 +319,6 @@ def is_git_directory(directory: str) -> bool:
         return False
 
 
-def may_be_part_of_git(path: str) -> bool:
-    """Whether a directory with this path in it could be a repository, by its names alone."""
-    return not _OF_GIT.isdisjoint(path.lower().split("/"))
-
-
 def bare_repository_part(paths: Sequence[str]) -> str:
     """The first of these paths that decides what git runs, in a bare repository; "" for none.
 
@@ -334,13 +329,13 @@ def bare_repository_part(paths: Sequence[str]) -> str:
     for path in paths:
         parts = path.split("/")
         for index in range(1, len(parts)):
-            if parts[index].lower() in _OF_GIT:
+            if parts[index].lower() in NAMES_OF_GIT:
                 inside = named.setdefault("/".join(parts[:index]), {})
                 deep = parts[index].lower() in _DECISIVE_FOLDERS
                 part = "/".join(parts[index : index + 2 if deep else index + 1])
                 inside.setdefault(part.lower(), path)
     for directory, inside in named.items():
-        present = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
+        present = {name for name in NAMES_OF_GIT if os.path.lexists(f"{directory}/{name}")}
         present |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
         if not is_repository(present | inside.keys()):
             continue

@@ -16,7 +16,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.elsewhere.greeting import check_path
 from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
-from refold.place.guarded_paths import may_be_part_of_git
+from refold.place.guarded_paths import NAMES_OF_GIT
 from refold.place.judged_files import JudgedFiles
 from refold.place.port import (
     DirectoryEntry,
@@ -173,7 +173,8 @@ class PlaceFiles(JudgedFiles):
             info = self._infos.of_real(Real(path)) or self._ask_info(path)
             if info.named_by_git:
                 return path
-        if not any(map(may_be_part_of_git, paths)):
+        names = (name for path in paths for name in path.lower().split("/"))
+        if NAMES_OF_GIT.isdisjoint(names):  # it could not be in a repository
             return ""
         return self._pipe.ask("git_part", paths=tuple(paths)).read(_GitPart).path
 
