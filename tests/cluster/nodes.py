@@ -32,7 +32,7 @@ from refold.server.access import load_access
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Pause, ReceivedRequest
 
-_SETTINGS = """
+SETTINGS = """
 memory = false
 model = "openai-chat/m-1"
 
@@ -146,7 +146,7 @@ class Nodes:
         )
         work.mkdir(parents=True, exist_ok=True)
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (where / "config.toml").write_text(_SETTINGS)
+        (where / "config.toml").write_text(SETTINGS)
         environ = {**os.environ, "REFOLD_HOME": str(where), **self._servers.variables}
         with (self._directory / f"{name}.log").open("a") as log:
             process = subprocess.Popen(

@@ -13,4 +13,4 @@ def session_index(paths: Paths) -> SessionIndex:
     from refold.cluster.database import database  # an extra, which few use
     from refold.cluster.sessions import PostgreSQLSessions
 
-    return PostgreSQLSessions(database(paths.sessions), root)
+    return PostgreSQLSessions(database(paths.sessions, paths.tenant), root)

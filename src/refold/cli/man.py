@@ -64,6 +64,7 @@ _VARIABLE_ROWS = (
     ("REFOLD_SESSIONS", "The PostgreSQL database that has the sessions, as a URL."),
     ("REFOLD_TEMPORAL", "HOST:PORT of the Temporal of workers and web nodes."),
     ("REFOLD_NATS", "The NATS of workers and web nodes, as a URL."),
+    ("REFOLD_TENANT", "The tenant whose sessions in that database are seen."),
     ("REFOLD_MODELS", "The directory of embedded models."),
     ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
     (

@@ -6,12 +6,17 @@ a web node serves is what `refold serve` does.
 
 import os
 import signal
+import tempfile
 from argparse import ArgumentParser, Namespace
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
+from msgspec.structs import replace
 
 from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
@@ -25,13 +30,15 @@ from refold.cli.serve import (
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.host import HostPaths
 from refold.client.launch import real_directories
-from refold.config.paths import current_directory, paths
+from refold.config.paths import DEFAULT_TENANT, current_directory, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 
 if TYPE_CHECKING:
+    from refold.client.host import Host
     from refold.client.nodes.services import Services
     from refold.client.nodes.worker_host import WorkerHost
+    from refold.server.listening import ListenOptions
 
 TEMPORAL_VARIABLE, NATS_VARIABLE = "REFOLD_TEMPORAL", "REFOLD_NATS"
 _DRAIN_SECONDS = 30
@@ -62,6 +69,8 @@ def add_web_node_arguments(parser: ArgumentParser) -> None:
     _add_common_arguments(parser)
     parser.add_argument("--person", default="", metavar="NAME",
         help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+    parser.add_argument("--oidc", type=Path, metavar="FILE",
+        help="let people log in at the identity provider that this file names, instead of with a link")  # fmt: skip
     parser.set_defaults(terminal=False, addresses=False, drain=False)
 
 
@@ -74,7 +83,8 @@ def run_worker(args: Namespace) -> int:
     home = session_index(places)
     start = partial(launch_at, args, places, home)
     host = WorkerHost(services, home, _host_paths(args), start)
-    anyio.run(_work, host, services.database.place, args.drain_seconds)
+    whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
+    anyio.run(_work, host, f"{whose}{services.database.place}", args.drain_seconds)
     return 0
 
 
@@ -92,6 +102,8 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
 def run_web_node(args: Namespace) -> int:
     """Show the sessions of the database, and take orders, until SIGTERM or SIGINT."""
     setup = listen_options(args)
+    if args.oidc:
+        return _serve_people(args, setup)
     if args.show_token:
         return print_token(args)
     services = _services(args)
@@ -104,17 +116,59 @@ def run_web_node(args: Namespace) -> int:
     return serve_host(args, host, setup)
 
 
+def _serve_people(args: Namespace, setup: "ListenOptions") -> int:
+    """Show each person the sessions of their tenant."""
+    services = _services(args)
+    from refold.client.people.oidc import OidcClient
+    from refold.cluster.people import People
+    from refold.config.oidc_settings import load_oidc_settings
+    from refold.server.people.tenants import serve_people
+
+    client = OidcClient(load_oidc_settings(args.oidc), os.environ)
+
+    def tell(address: str) -> None:
+        print_error(f"serving at {address}; Ctrl+C ends it")
+
+    open_host = partial(_open_tenant, args, services)
+    anyio.run(serve_people, People(services.database), client, open_host, setup, tell)
+    return 0
+
+
+@asynccontextmanager
+async def _open_tenant(
+    args: Namespace, services: "Services", tenant: str
+) -> AsyncGenerator["Host"]:
+    """The sessions of a tenant, in a directory that stays empty."""
+    from refold.client.nodes.web_host import WebHost
+    from refold.cluster.database import Database
+    from refold.cluster.sessions import PostgreSQLSessions
+
+    places = replace(paths(os.environ), tenant=tenant)
+    database = Database(places.sessions, tenant)
+    home = PostgreSQLSessions(database, places.data / "sessions")
+    start = partial(launch_at, args, places, home)
+    try:
+        with tempfile.TemporaryDirectory(prefix="refold-web-") as empty:
+            where = HostPaths(Path(empty), places.server, places.checkpoints)
+            own = replace(services, database=database)
+            yield WebHost(own, home, where, start, is_shared=True)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(database.close)
+
+
 def _services(args: Namespace) -> "Services":
     from refold.client.nodes.services import Services
     from refold.cluster.database import database
 
-    url = paths(os.environ).sessions
+    places = paths(os.environ)
+    url = places.sessions
     if not url:
         raise BadInput(
             "REFOLD_SESSIONS names no database, in which web nodes and workers meet: set it, as "
             "in postgresql://user@host/database, after `refold cluster init`"
         )
-    chosen = database(url)
+    chosen = database(url, places.tenant)
     chosen.check()
     temporal = args.temporal or os.environ.get(TEMPORAL_VARIABLE, "")
     nats = args.nats or os.environ.get(NATS_VARIABLE, "")

@@ -20,6 +20,7 @@ _RUNS_SYSTEMD = Path("/run/systemd/system")
 _PASSED_VARIABLES = (
     "REFOLD_HOME",
     "REFOLD_SESSIONS",
+    "REFOLD_TENANT",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",

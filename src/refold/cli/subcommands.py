@@ -101,6 +101,16 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand(
         "worker", "nodes:WORKER_COMMAND", "run sessions of a database, with other workers"
     ),
+    Subcommand(
+        "tenants",
+        "tenants:TENANTS_COMMAND",
+        "add, limit, export and delete tenants of a database",
+    ),
+    Subcommand(
+        "people",
+        "tenants:PEOPLE_COMMAND",
+        "list, change, export and delete people of a tenant",
+    ),
     Subcommand("web-node", "nodes:WEB_NODE", "serve the sessions that workers run"),
     Subcommand("models", "models", "list models and prices"),
     Subcommand("auth", "auth", "set, list, test and remove API keys"),

@@ -47,7 +47,7 @@ from refold.client.new_conversation import (
 )
 from refold.client.own_workspace import make_workspace
 from refold.client.remote_session import attach
-from refold.client.resume import find_directory
+from refold.client.resume import SessionDirectory, find_directory
 from refold.client.session import Session
 from refold.client.session_socket import socket_path
 from refold.client.session_worker import IDLE_SECONDS, SessionWorker
@@ -181,9 +181,7 @@ class Host:
         async with self._opening:
             if (chat := self._there.get(id_)) is not None:
                 return chat
-            place = await to_thread.run_sync(
-                find_directory, self.home, id_, self.paths.directory
-            )
+            place = await to_thread.run_sync(self._find_directory, id_)
             wanted = with_setup(self._load_start_values(id_), setup)
             launch = await to_thread.run_sync(
                 self._launch_at, place.directory, place.roots, wanted
@@ -194,6 +192,10 @@ class Host:
                 with anyio.CancelScope(shield=True):
                     await launch.aclose()
                 raise
+
+    def _find_directory(self, id_: str) -> SessionDirectory:
+        """The directory on this machine in which a session is opened."""
+        return find_directory(self.home, id_, self.paths.directory)
 
     async def _open_there(self, id_: str, launch: Launch) -> Conversation:
         """Open it with this start, which is closed if this fails."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.place.port import Commit, FileChange, Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
-    from refold.session.recorder import acting_as, acting_person
+    from refold.session.recorder import act_as_owner, acting_as, acting_person
     from refold.session.upload import FileExists, OtherContent, Protected, Upload
     from refold.skills.slash_commands import ShortcutInfo, Shortcuts
     from refold.tools.contract import ImageData, Tool
@@ -62,7 +62,7 @@ _TYPE_MODULES = {
     "place.port": ("Commit", "FileChange", "Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
-    "session.recorder": ("acting_as", "acting_person"),
+    "session.recorder": ("act_as_owner", "acting_as", "acting_person"),
     "session.upload": ("FileExists", "OtherContent", "Protected", "Upload"),
     "skills.slash_commands": ("ShortcutInfo", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
@@ -107,6 +107,7 @@ __all__ = [
     "Tool",
     "Upload",
     "View",
+    "act_as_owner",
     "acting_as",
     "acting_person",
     "events",

@@ -80,9 +80,9 @@ class Connection(Protocol):
 
 
 @lru_cache(maxsize=8)
-def database(url: str) -> "Database":
-    """The connections of this process to this database."""
-    return Database(url)
+def database(url: str, tenant: str = "default") -> "Database":
+    """The connections of this process to the rows of a tenant in this database."""
+    return Database(url, tenant)
 
 
 class Database:

@@ -19,7 +19,6 @@ from refold.errors import BadInput
 ResultT = TypeVar("ResultT")
 Role: TypeAlias = Literal["member", "admin", "auditor"]
 LoginKind: TypeAlias = Literal["page", "token"]
-ROLES: tuple[Role, ...] = ("member", "admin", "auditor")
 MAX_TENANT_CHARS = 100
 _ID_BYTES, _SECRET_BYTES = 9, 32
 _IDENTITY_SQL = """
@@ -43,7 +42,7 @@ select (select count(*) from refold.person where tenant = refold.tenant()) as pe
     and session = root and lines > 0) as sessions,
   max_running from refold.tenant_settings where tenant = refold.tenant()
 """
-_TABLES = (
+_TENANT_TABLES = (
     "login", "person", "placed_order", "card", "words", "line", "blob", "journal", "audit",
     "tenant_settings",
 )  # fmt: skip
@@ -74,7 +73,7 @@ class Person(Struct, frozen=True):
     last_login: datetime | None
 
 
-class Token(Struct, frozen=True):
+class ApiToken(Struct, frozen=True):
     """A token for programs, without its secret."""
 
     id: str
@@ -105,7 +104,7 @@ class People:
     """The people of all tenants. Each call names the tenant whose rows it sees."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     async def add_tenant(self, tenant: str) -> None:
         if not tenant.strip() or len(tenant) > MAX_TENANT_CHARS or not tenant.isprintable():
@@ -133,7 +132,7 @@ class People:
         """Delete all rows of the tenant."""
 
         async def delete(db: Connection) -> None:
-            for table in _TABLES:
+            for table in _TENANT_TABLES:
                 await db.execute(
                     f"delete from refold.{table} where tenant = refold.tenant()"
                 )
@@ -142,7 +141,9 @@ class People:
 
     async def log_in(self, tenant: str, subject: str, name: str, email: str) -> None:
         """Record that the identity provider knows this person. Raises `BadInput` if locked out."""
-        await self.tenant_size(tenant)
+        exists = "select true from refold.tenant_settings where tenant = refold.tenant()"
+        if not await self._value(tenant, exists):
+            raise BadInput(f"this service is not for {tenant!r}: ask its operator")
         locked = await self._value(tenant, _LOG_IN_SQL, subject, name, email)
         if locked:
             await self.note(tenant, subject, "refused", detail="locked")
@@ -159,6 +160,8 @@ class People:
             "values($1, $2, $3, $4, $5, now() + make_interval(secs => $6))"
         )
         values = id_, _hash(secret), subject, kind, label, float(seconds)
+        old = "delete from refold.login where tenant = refold.tenant() and expires < now()"
+        await self._execute(tenant, old)
         await self._execute(tenant, query, *values)
         if kind == "token":
             await self.note(tenant, subject, "token", detail=f"{id_} {label}")
@@ -190,14 +193,14 @@ class People:
             await self.note(tenant, actor, "revoke", detail=f"{id_} of {subject}")
         return subject is not None
 
-    async def tokens(self, tenant: str, subject: str = "") -> Sequence[Token]:
+    async def tokens(self, tenant: str, subject: str = "") -> Sequence[ApiToken]:
         """The tokens of a person; "": of all."""
         query = (
             "select id, subject, label, created, expires from refold.login where kind = 'token' "
             "and tenant = refold.tenant() and ($1 = '' or subject = $1) order by created, id"
         )
         rows: Any = await self._as_tenant(tenant, lambda db: db.fetch(query, subject))
-        return [Token(*row.values()) for row in rows]
+        return [ApiToken(*row.values()) for row in rows]
 
     async def people(self, tenant: str) -> Sequence[Person]:
         rows: Any = await self._as_tenant(tenant, lambda db: db.fetch(_PEOPLE_SQL))
@@ -237,7 +240,7 @@ class People:
             raise unknown_person(tenant, subject)
         await self.note(tenant, "", "delete person", detail=subject)
 
-    async def begun_by(self, tenant: str, subject: str) -> Sequence[str]:
+    async def sessions_begun_by(self, tenant: str, subject: str) -> Sequence[str]:
         """The sessions that this person began and that still exist."""
         query = (
             "select distinct a.session from refold.audit a join refold.journal j "
@@ -282,7 +285,7 @@ class People:
                 await db.fetchval("select set_config('refold.tenant', $1, true)", tenant)
                 return await work(db)
 
-        return await self._database.run(run)
+        return await self.database.run(run)
 
 
 def unknown_tenant(tenant: str) -> BadInput:

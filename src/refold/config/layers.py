@@ -34,6 +34,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_REQUIRE_PEERS",
         "REFOLD_SESSIONS",
         "REFOLD_TEMPORAL",
+        "REFOLD_TENANT",
     }
 )
 _LIST_SETTINGS = (

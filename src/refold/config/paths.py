@@ -16,6 +16,7 @@ from refold.errors import BadInput
 MCP_FILES = (".mcp.json", "mcp_servers.json")
 # And its hooks.
 HOOK_FILES = (".refold/hooks.json", ".claude/settings.json", ".claude/settings.local.json")
+DEFAULT_TENANT = "default"
 
 
 class Paths(Struct, frozen=True):
@@ -23,6 +24,7 @@ class Paths(Struct, frozen=True):
     data: Path  # sessions/, models/
     state: Path  # logs, input history
     sessions: str = ""  # the URL of a database that has the sessions instead of `data`
+    tenant: str = DEFAULT_TENANT  # whose sessions in that database are seen
 
     @property
     def settings(self) -> Path:
@@ -70,17 +72,19 @@ class Paths(Struct, frozen=True):
 def paths(environ: Mapping[str, str]) -> Paths:
     """The directories of refold; creates none. Raises `BadInput` without HOME."""
     sessions = environ.get("REFOLD_SESSIONS", "")
+    tenant = environ.get("REFOLD_TENANT") or DEFAULT_TENANT
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()
         except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
-        return Paths(whole, whole, whole, sessions)
+        return Paths(whole, whole, whole, sessions, tenant)
     return Paths(
         _xdg(environ, "XDG_CONFIG_HOME", ".config"),
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
         _xdg(environ, "XDG_STATE_HOME", ".local/state"),
         sessions,
+        tenant,
     )
 
 

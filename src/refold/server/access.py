@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from refold.client.protocol import MAX_NAME_CHARS
@@ -49,6 +50,16 @@ class Access:
         name = "".join(f".{part}" for part in body.split(".")[2:])
         body = f"{int(time.time())}.{secrets.token_urlsafe(16)}{name}"
         return f"{body}.{self._derive(f'cookie {body}')}"
+
+    @property
+    def landing(self) -> Collection[str]:
+        return ()
+
+    async def admit_program(self, token: str, scope: object) -> str | None:
+        return "" if self.has_bearer(token) else None
+
+    async def admit_page(self, cookie: str, scope: object) -> str | None:
+        return self.person(cookie) if self.has_cookie(cookie) else None
 
     def has_bearer(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.bearer.encode())

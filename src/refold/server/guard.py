@@ -16,13 +16,12 @@ from collections.abc import (
     MutableMapping,
 )
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from refold.client.types import acting_as
-from refold.server.access import Access
 from refold.views.number_format import size_text
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -82,6 +81,26 @@ class Names(Struct, frozen=True):
         return Names(frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts))
 
 
+class CallerAccess(Protocol):
+    """Decides who may use the server. What it learns of a caller it may leave in the `scope`."""
+
+    @property
+    def cookie_name(self) -> str: ...
+
+    @property
+    def landing(self) -> Collection[str]:
+        """Public paths to which pages of other sites may lead."""
+        ...
+
+    async def admit_program(self, token: str, scope: Scope) -> str | None:
+        """The person for whom a program acts; "": it names its person itself. None: refused."""
+        ...
+
+    async def admit_page(self, cookie: str, scope: Scope) -> str | None:
+        """The person of a page. None: refused."""
+        ...
+
+
 class Guard:
     """Pure ASGI around `app`. `public` are paths that need no token: they hold no data.
 
@@ -91,7 +110,7 @@ class Guard:
     def __init__(
         self,
         app: App,
-        access: Access,
+        access: CallerAccess,
         names: Names,
         public: Collection[str],
         signed: str = "",
@@ -104,21 +123,19 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            size, person = self._check(scope)
+            size, person = await self._check(scope)
         except Rejected as error:
             await _refuse(scope, receive, send, error)
             return
-        if scope["type"] == "websocket":
-            with acting_as(person):
-                await self._app(scope, receive, send)
-            return
+        if scope["type"] != "websocket":
+            receive, send = _with_limit(receive, size), _with_headers(send)
         try:
             with acting_as(person):
-                await self._app(scope, _with_limit(receive, size), _with_headers(send))
-        except Rejected as error:  # in the middle of the body
+                await self._app(scope, receive, send)
+        except Rejected as error:  # in the middle of the body, or before a handshake
             await _refuse(scope, receive, send, error)
 
-    def _check(self, scope: Scope) -> tuple[int, str]:
+    async def _check(self, scope: Scope) -> tuple[int, str]:
         """Return the limit of the body in bytes, and the person of a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.single("host")
@@ -128,16 +145,17 @@ class Guard:
         origin = headers.single("origin")
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
+        asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         if (
             headers.has("sec-fetch-site")
             and headers.single("sec-fetch-site") not in _OWN_SITE
+            and not (asks and scope["path"] in self._access.landing)
         ):
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
             return _body_limit(headers, "POST", MAX_SIGNED_BYTES), ""
-        asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         by_page = asks or origin is not None
-        person = self._identify(headers, scope["path"], by_page=by_page)
+        person = await self._identify(headers, scope, by_page=by_page)
         if scope["type"] == "websocket" or asks:
             return 0, person
         return _body_limit(headers, scope["method"]), person
@@ -146,25 +164,28 @@ class Guard:
         posts = scope["type"] == "http" and scope["method"] == "POST"
         return bool(posts and self._signed and scope["path"].startswith(self._signed))
 
-    def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> str:
+    async def _identify(self, headers: "_Headers", scope: Scope, *, by_page: bool) -> str:
         """Check the token of a program, or the cookie of a page if `by_page` allows it.
 
-        Returns the person of the page; "" for a program, which names its person itself.
+        Returns the person; "" for a program that names its person itself.
         """
         authorization = headers.single("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
-            if scheme.lower() == "bearer" and self._access.has_bearer(token.strip()):
-                return ""
+            if scheme.lower() == "bearer":
+                person = await self._access.admit_program(token.strip(), scope)
+                if person is not None:
+                    return person
             raise Rejected(401, "the bearer token is not that of this server")
-        if path in self._public:
+        if scope["path"] in self._public:
             return ""
         cookie = headers.cookie(self._access.cookie_name)
-        if not self._access.has_cookie(cookie):
+        person = await self._access.admit_page(cookie, scope)
+        if person is None:
             raise Rejected(401, _NO_TOKEN)
         if not by_page:  # browsers send where a request comes from
             raise Rejected(403, "a request with a cookie has to say its Origin")
-        return self._access.person(cookie)
+        return person
 
 
 class _Headers:

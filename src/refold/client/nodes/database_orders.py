@@ -126,7 +126,8 @@ class DatabaseOrders:
         order = _to_recorded(order)
         key = order.client_key or os.urandom(12).hex()
         order = replace(order, client_key=key)
-        await self._place(session, key, msgspec.json.encode(order), order.by)
+        values = session, key, msgspec.json.encode(order), order.by
+        await self._place(*values, str(order.__struct_config__.tag))
         return await self._get(session, key, order)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
@@ -142,7 +143,7 @@ class DatabaseOrders:
 
     async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
         """Have a worker begin a session with these start values, for this person."""
-        await self._place(session, _START_KEY, values, person)
+        await self._place(session, _START_KEY, values, person, "")
         return await self._get(session, _START_KEY, Continue(by=person))
 
     async def read_start(self, session: str) -> tuple[bytes, DatabaseOrder | None]:
@@ -205,10 +206,13 @@ class DatabaseOrders:
             with anyio.move_on_after(_POLL_SECONDS):
                 await news.wait()
 
-    async def _place(self, session: str, key: str, body: bytes, person: str) -> None:
+    async def _place(
+        self, session: str, key: str, body: bytes, person: str, kind: str
+    ) -> None:
         function = "place_order" if self._wake is None else "record_order"
-        query = f"select refold.{function}($1, $2, $3, $4)"
-        await self._database.run(lambda db: db.execute(query, session, key, body, person))
+        query = f"select refold.{function}($1, $2, $3, $4, $5)"
+        values = session, key, body, person, kind
+        await self._database.run(lambda db: db.execute(query, *values))
 
     async def _get(self, session: str, key: str, order: Order) -> DatabaseOrder:
         query = (

@@ -22,6 +22,7 @@ from refold.client.launch import Launch
 from refold.client.new_conversation import NewConversation
 from refold.client.nodes.followed_session import follow_session
 from refold.client.nodes.services import Services
+from refold.client.resume import SessionDirectory
 from refold.errors import BadInput
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import acting_person
@@ -30,11 +31,22 @@ _NO_DELETION = "a web node may not delete sessions: run `refold sessions delete 
 
 
 class WebHost(Host):
-    """Use it in `async with host.run()`."""
+    """Use it in `async with host.run()`.
+
+    With `is_shared`, people of several tenants use the node, and it reads no file that a
+    session names: each is opened in the directory of `paths`, which is empty.
+    """
 
     def __init__(
-        self, services: Services, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt
+        self,
+        services: Services,
+        home: SessionIndex,
+        paths: HostPaths,
+        launch_at: LaunchAt,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        self._is_shared = is_shared
         runner, self._bus = services.runner(), services.bus("web")
         self._orders = services.orders(runner)
         ports = Ports(self._orders, runner)
@@ -61,6 +73,11 @@ class WebHost(Host):
 
     async def delete(self, id_: str) -> None:
         raise BadInput(_NO_DELETION.format(id=id_))
+
+    def _find_directory(self, id_: str) -> SessionDirectory:
+        if self._is_shared:
+            return SessionDirectory(self.paths.directory)
+        return super()._find_directory(id_)
 
     async def _open_there(self, id_: str, launch: Launch) -> Conversation:
         return await self._begin_joined(id_, self._follow(launch, id_))

@@ -60,8 +60,9 @@ _ORDERS_SQL = """
 drop function refold.place_order(text, text, bytea);
 
 -- The person and the kind of each order are noted with it, in its transaction.
-create function refold.place_order(name text, client_key text, content bytea, by_person text)
-returns void
+create function refold.place_order(
+  name text, client_key text, content bytea, by_person text, kind text
+) returns void
 language plpgsql security definer set search_path = refold, pg_temp as $$
 declare number_placed bigint;
 begin
@@ -70,8 +71,7 @@ begin
     on conflict do nothing returning number into number_placed;
   if number_placed is not null and by_person <> '' then
     insert into audit(actor, action, session, detail) values(by_person,
-      case client_key when '' then 'begin' else 'order' end, name,
-      coalesce(convert_from(content, 'UTF8')::json->>'type', ''));
+      case client_key when '' then 'begin' else 'order' end, name, kind);
   end if;
   if exists (select from placed_order where tenant = tenant() and session = name
     and key = client_key and outcome is null) then
@@ -120,13 +120,13 @@ begin
   end loop;
 end $$;
 
-revoke all on function refold.place_order(text, text, bytea, text),
+revoke all on function refold.place_order(text, text, bytea, text, text),
   refold.fetch_claim(bigint, bigint[]) from public;
 
 do $$
 begin
   if exists (select from pg_roles where rolname = 'refold_worker') then
-    grant execute on function refold.place_order(text, text, bytea, text)
+    grant execute on function refold.place_order(text, text, bytea, text, text)
       to refold_worker, refold_web;
     grant execute on function refold.fetch_claim(bigint, bigint[]) to refold_worker;
     grant select on refold.tenant_settings to refold_worker, refold_web;

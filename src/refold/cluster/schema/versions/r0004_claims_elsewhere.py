@@ -12,8 +12,9 @@ down_revision = "0003"
 
 _SQL = """
 -- False: the order is there, and settled. The person and the kind of a new one are noted with it.
-create function refold.record_order(name text, client_key text, content bytea, by_person text)
-returns boolean
+create function refold.record_order(
+  name text, client_key text, content bytea, by_person text, kind text
+) returns boolean
 language plpgsql security definer set search_path = refold, pg_temp as $$
 declare number_placed bigint;
 begin
@@ -22,18 +23,18 @@ begin
     on conflict do nothing returning number into number_placed;
   if number_placed is not null and by_person <> '' then
     insert into audit(actor, action, session, detail) values(by_person,
-      case client_key when '' then 'begin' else 'order' end, name,
-      coalesce(convert_from(content, 'UTF8')::json->>'type', ''));
+      case client_key when '' then 'begin' else 'order' end, name, kind);
   end if;
   return exists (select from placed_order where tenant = tenant() and session = name
     and key = client_key and outcome is null);
 end $$;
 
 create or replace function refold.place_order(
-  name text, client_key text, content bytea, by_person text) returns void
+  name text, client_key text, content bytea, by_person text, kind text
+) returns void
 language plpgsql security definer set search_path = refold, pg_temp as $$
 begin
-  if record_order(name, client_key, content, by_person) then
+  if record_order(name, client_key, content, by_person, kind) then
     perform wake(name);
   end if;
 end $$;

@@ -1,0 +1,204 @@
+"""`refold tenants` and `refold people`: what an operator does with the tenants and people of a database.
+
+They use the database of REFOLD_SESSIONS as the owner of its tables. What people do themselves is in
+`server.people`.
+"""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from refold.cli.subcommands import SubcommandEntry
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.headless.streams import print_error, write
+
+if TYPE_CHECKING:
+    from refold.cluster.people import People
+    from refold.cluster.sessions import PostgreSQLSessions
+
+_NO_YES = "nothing was deleted, because this cannot be undone: give --yes to delete {what}"
+_NO_LIMIT = "none"
+
+
+def add_tenants_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in (
+        ("add", "let people of this tenant log in"),
+        ("show", "show how many people and sessions it has"),
+        ("limit", "limit how many sessions run at once"),
+        ("audit", "write the audit as JSON lines"),
+        ("export", "write all that is stored of it to a tar"),
+        ("delete", "delete all that is stored of it"),
+    ):
+        action = actions.add_parser(name, help=about)
+        action.add_argument(
+            "tenant", metavar="TENANT", help="its name, as its people's claim says it"
+        )
+        if name == "limit":
+            action.add_argument(
+                "max", metavar="N", help=f"sessions at once; {_NO_LIMIT}: no limit"
+            )
+        _add_effects(action, name)
+
+
+def add_people_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in (
+        ("list", "list the people who have logged in, as JSON lines"),
+        ("role", "make a person a member, an admin or an auditor"),
+        ("lock", "lock a person out, which ends all logins and tokens"),
+        ("unlock", "let a person in again"),
+        ("export", "write all that is stored of a person to a tar"),
+        ("delete", "delete a person's name, address, logins and tokens"),
+    ):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("tenant", metavar="TENANT", help="the tenant of the person")
+        if name != "list":
+            action.add_argument(
+                "subject", metavar="SUB", help="the person, as the list shows"
+            )
+        if name == "role":
+            action.add_argument("role", choices=("member", "admin", "auditor"))
+        if name == "delete":
+            action.add_argument("--sessions", action="store_true",
+                help="delete the sessions that this person began, too")  # fmt: skip
+        _add_effects(action, name)
+
+
+def _add_effects(action: ArgumentParser, name: str) -> None:
+    if name == "delete":
+        action.add_argument("--yes", action="store_true", help="delete without asking")
+    if name == "export":
+        action.add_argument(
+            "-o", "--output", type=Path, metavar="FILE", help="default: stdout"
+        )
+
+
+def run_tenants(args: Namespace) -> int:
+    actions = {
+        "add": _add, "show": _show, "limit": _limit, "audit": _audit, "export": _export,
+        "delete": _delete,
+    }  # fmt: skip
+    return _run(args, actions[args.what])
+
+
+def run_people(args: Namespace) -> int:
+    actions = {
+        "list": _list_people, "role": _change, "lock": _change, "unlock": _change,
+        "export": _export, "delete": _delete_person,
+    }  # fmt: skip
+    return _run(args, actions[args.what])
+
+
+Action = Callable[["People", "PostgreSQLSessions", Namespace], Awaitable[None]]
+
+
+def _run(args: Namespace, action: Action) -> int:
+    from refold.cluster.database import Database
+    from refold.cluster.people import People
+    from refold.cluster.sessions import PostgreSQLSessions
+
+    places = paths(os.environ)
+    if not places.sessions:
+        raise BadInput(
+            "REFOLD_SESSIONS names no database: set it, as in postgresql://owner@host/database"
+        )
+    with closing(Database(places.sessions, args.tenant)) as database:
+        database.check()
+        sessions = PostgreSQLSessions(database, places.data / "sessions")
+        anyio.run(action, People(database), sessions, args)
+    return 0
+
+
+async def _add(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    await people.add_tenant(args.tenant)
+    write(f"people of {args.tenant} can log in\n")
+
+
+async def _show(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    size = await people.tenant_size(args.tenant)
+    write(msgspec.json.encode(size).decode() + "\n")
+
+
+async def _limit(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    if args.max != _NO_LIMIT and not (args.max.isdecimal() and int(args.max) > 0):
+        raise BadInput(f"{args.max!r} is not a limit: give a number from 1, or {_NO_LIMIT}")
+    limit = None if args.max == _NO_LIMIT else int(args.max)
+    await people.limit_tenant(args.tenant, limit)
+    write(f"{args.tenant} may have {args.max} sessions at work\n")
+
+
+async def _audit(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    from refold.client.people.data_export import encode_audit, read_audit
+
+    await people.tenant_size(args.tenant)
+    write(encode_audit(await read_audit(people, args.tenant)).decode())
+
+
+async def _export(
+    people: "People", sessions: "PostgreSQLSessions", args: Namespace
+) -> None:
+    from refold.client.people.data_export import export_person, export_tenant
+
+    file = args.output.open("xb") if args.output else sys.stdout.buffer
+    with file:
+        if subject := getattr(args, "subject", ""):
+            n = await export_person(people, sessions, args.tenant, subject, file)
+        else:
+            n = await export_tenant(people, sessions, args.tenant, file)
+    print_error(f"{n} sessions were exported")
+
+
+async def _delete(
+    people: "People", sessions: "PostgreSQLSessions", args: Namespace
+) -> None:
+    size = await people.tenant_size(args.tenant)
+    if not args.yes:
+        what = f"{size.sessions} sessions and {size.people} people of {args.tenant}"
+        raise BadInput(_NO_YES.format(what=what))
+    await people.delete_tenant(args.tenant)
+    write(f"{args.tenant} was deleted: {size.sessions} sessions, {size.people} people\n")
+
+
+async def _list_people(
+    people: "People", sessions: "PostgreSQLSessions", args: Namespace
+) -> None:
+    await people.tenant_size(args.tenant)
+    for person in await people.people(args.tenant):
+        write(msgspec.json.encode(person).decode() + "\n")
+
+
+async def _change(
+    people: "People", sessions: "PostgreSQLSessions", args: Namespace
+) -> None:
+    role = args.role if args.what == "role" else None
+    locked = None if args.what == "role" else args.what == "lock"
+    await people.change_person(args.tenant, "", args.subject, role=role, locked=locked)
+    write(f"{args.subject}: {role or args.what}\n")
+
+
+async def _delete_person(
+    people: "People", sessions: "PostgreSQLSessions", args: Namespace
+) -> None:
+    begun = (
+        await people.sessions_begun_by(args.tenant, args.subject) if args.sessions else ()
+    )
+    if not args.yes:
+        more = f", and {len(begun)} sessions" if begun else ""
+        raise BadInput(_NO_YES.format(what=f"{args.subject}{more}"))
+    for session in begun:
+        await anyio.to_thread.run_sync(sessions.delete, session)
+    await people.delete_person(args.tenant, args.subject)
+    write(f"{args.subject} was deleted, and {len(begun)} sessions\n")
+
+
+TENANTS_COMMAND = SubcommandEntry(add_tenants_arguments, run_tenants)
+PEOPLE_COMMAND = SubcommandEntry(add_people_arguments, run_people)

@@ -1,0 +1,1 @@
+"""A web node for people who log in, of any number of tenants. `refold serve` has one user, and none of this."""

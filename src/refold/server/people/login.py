@@ -1,0 +1,120 @@
+"""The routes of a login: to the identity provider, back from it, and out.
+
+The browser keeps an attempt in a cookie, so any web node can finish what another began. A page
+answers the way back, because a redirect that another site began sends no strict cookie.
+"""
+
+import base64
+from html import escape
+from importlib.resources import files
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+
+from refold.client.people.oidc import LoginAttempt, OidcClient
+from refold.errors import RefoldError
+from refold.server.page_files import PAGE_FILES, PageFiles
+from refold.server.people.access import (
+    CALLBACK_PATH,
+    LOGIN_PATH,
+    LOGIN_SECONDS,
+    PeopleAccess,
+    identity_of,
+)
+
+SCRIPT_PATH = "/auth/people.js"
+LOGOUT_PATH = "/auth/logout"
+PUBLIC_PATHS = (LOGIN_PATH, CALLBACK_PATH, SCRIPT_PATH)
+_ATTEMPT_COOKIE = "refold-attempt"
+_ATTEMPT_SECONDS = 600
+_HTML_TYPE = "text/html; charset=utf-8"
+_DONE_HTML = '<p id="done" role="status">Opening…</p>'
+_FAILURE_HTML = '<p id="said" role="alert">You are not logged in: {reason}.</p>'
+
+
+def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
+    """Add the pages, and what leads to them."""
+    login = _LoginRoutes(access, client)
+    for path in PAGE_FILES:
+        app.add_api_route(path, login.page, include_in_schema=False)
+    app.add_api_route(LOGIN_PATH, login.begin, include_in_schema=False)
+    app.add_api_route(CALLBACK_PATH, login.finish, include_in_schema=False)
+    app.add_api_route(SCRIPT_PATH, login.script, include_in_schema=False)
+    app.add_api_route(LOGOUT_PATH, login.leave, methods=["POST"], include_in_schema=False)
+    login.page_files.add_routes(app)
+
+
+class _LoginRoutes:
+    def __init__(self, access: PeopleAccess, client: OidcClient) -> None:
+        self._access, self._client = access, client
+        self.page_files = PageFiles()
+        own = files("refold.server.people")
+        self._welcome = (own / "login.html").read_text()
+        self._script = (own / "people.js").read_bytes()
+
+    async def page(self, request: Request) -> Response:
+        cookie = request.cookies.get(self._access.cookie_name, "")
+        if await self._access.identify_page(cookie) is None:
+            return self._respond("", 401)
+        return self.page_files.page(request.url.path)
+
+    async def begin(self) -> Response:
+        try:
+            address, attempt = await self._client.begin()
+        except RefoldError as error:
+            return self._fail(error, 503)
+        response = Response(status_code=303, headers={"location": address})
+        value = base64.urlsafe_b64encode(msgspec.json.encode(attempt)).decode()
+        response.set_cookie(
+            _ATTEMPT_COOKIE, value, max_age=_ATTEMPT_SECONDS, httponly=True,
+            samesite="lax", secure=self._access.is_secure, path="/auth",
+        )  # fmt: skip
+        return response
+
+    async def finish(self, request: Request) -> Response:
+        people = self._access.people
+        try:
+            attempt = _read_attempt(request.cookies.get(_ATTEMPT_COOKIE, ""))
+            person = await self._client.finish(attempt, request.query_params)
+            await people.log_in(person.tenant, person.subject, person.name, person.email)
+            secret = await people.new_secret(
+                person.tenant, person.subject, "page", LOGIN_SECONDS
+            )
+        except RefoldError as error:
+            return self._fail(error, 403)
+        response = self._respond(_DONE_HTML, 200)
+        response.delete_cookie(_ATTEMPT_COOKIE, path="/auth")
+        response.set_cookie(
+            self._access.cookie_name, secret, max_age=int(LOGIN_SECONDS), httponly=True,
+            samesite="strict", secure=self._access.is_secure, path="/",
+        )  # fmt: skip
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        who = identity_of(request.scope)
+        await self._access.people.revoke(who.tenant, who.subject, who.login, who.subject)
+        response = Response(status_code=204)
+        response.delete_cookie(
+            self._access.cookie_name, path="/", secure=self._access.is_secure,
+            httponly=True, samesite="strict",
+        )  # fmt: skip
+        return response
+
+    async def script(self) -> Response:
+        return Response(self._script, media_type="text/javascript; charset=utf-8")
+
+    def _fail(self, error: RefoldError, status: int) -> Response:
+        return self._respond(_FAILURE_HTML.format(reason=escape(str(error))), status)
+
+    def _respond(self, text: str, status: int) -> Response:
+        return Response(
+            self._welcome.replace("{said}", text), status, media_type=_HTML_TYPE
+        )
+
+
+def _read_attempt(cookie: str) -> LoginAttempt:
+    try:
+        data = base64.urlsafe_b64decode(cookie)
+        return msgspec.json.decode(data, type=LoginAttempt)
+    except ValueError:
+        return LoginAttempt("", "", "")

@@ -1,0 +1,227 @@
+"""A web node with people: each request goes to the conversations of its person's tenant, and to no others.
+
+A tenant has a `Host` and routes of its own, made when its first person comes and closed once it
+was unused for a while. So no route chooses between tenants. Auditors read and order nothing.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing, suppress
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup, TaskStatus
+from fastapi import FastAPI, Response
+
+from refold._version import __version__
+from refold.client.host import Host
+from refold.client.people.oidc import OidcClient
+from refold.client.protocol import ReportSnapshot, ReportStatus, parse_order
+from refold.client.shared_session import problem
+from refold.client.types import act_as_owner
+from refold.cluster.people import Identity, People
+from refold.errors import BadInput, JournalError, RefoldError
+from refold.server.api import Api, json_response
+from refold.server.files import add_files
+from refold.server.guard import App, Guard, Message, Names, Receive, Rejected, Scope, Send
+from refold.server.listening import ListenOptions, listen, names_of, serve_until_signal
+from refold.server.page_files import PAGE_FILES, PUBLIC_FILES
+from refold.server.people.access import PeopleAccess, identity_of
+from refold.server.people.login import PUBLIC_PATHS, add_login
+from refold.server.people.rest import PEOPLE_PATHS, add_people
+from refold.server.previews import add_previews
+from refold.server.rest import add_rest
+from refold.server.websocket import add_websocket
+
+OpenHost = Callable[[str], AbstractAsyncContextManager[Host]]
+IDLE_SECONDS = 600.0  # without a request, after which a tenant's host is closed
+CHECK_SECONDS = 5.0  # between two checks whether the person of a WebSocket still may use it
+_SAFE_METHODS = ("GET", "HEAD")
+_READS_ONLY = "an auditor reads conversations, and orders nothing"
+_LOGIN_ENDED = "your login has ended: log in again"
+
+
+class Healthy(msgspec.Struct, frozen=True):
+    version: str
+
+
+class TenantHosts:
+    """The routes of each tenant whose people are here. Use it in a task group."""
+
+    def __init__(self, open_host: OpenHost, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._open_host, self._idle_seconds = open_host, idle_seconds
+        self._apps = dict[str, _TenantApp]()
+        self._lock = anyio.Lock()
+        self.group: TaskGroup | None = None
+
+    async def serve(self, tenant: str, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._lock:
+            if (there := self._apps.get(tenant)) is None:
+                assert self.group is not None, "it is used while the node runs"
+                there = self._apps[tenant] = await self.group.start(self._run, tenant)
+            there.requests += 1
+        try:
+            await there.app(scope, receive, send)
+        finally:
+            there.requests -= 1
+            there.used = anyio.current_time()
+
+    async def _run(self, tenant: str, *, task_status: TaskStatus["_TenantApp"]) -> None:
+        act_as_owner()  # a request of one person began this task
+        async with self._open_host(tenant) as host, host.run():
+            there = _TenantApp(_routes_of(host))
+            task_status.started(there)
+            while True:
+                await anyio.sleep(self._idle_seconds / 4)
+                async with self._lock:
+                    unused = anyio.current_time() - there.used > self._idle_seconds
+                    if unused and not there.requests:
+                        del self._apps[tenant]
+                        return
+
+
+class _TenantApp:
+    def __init__(self, app: App) -> None:
+        self.app, self.requests, self.used = app, 0, anyio.current_time()
+
+
+class PeopleServer:
+    """The ASGI application behind the guard."""
+
+    def __init__(
+        self, access: PeopleAccess, client: OidcClient, tenants: TenantHosts
+    ) -> None:
+        self._access, self._tenants = access, tenants
+        app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
+        api = Api(app)
+        add_login(app, access, client)
+        add_people(api, access.people)
+        self._own: App = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if not path.startswith("/api/") or path.startswith(PEOPLE_PATHS):
+            await self._own(scope, receive, send)
+            return
+        identity = identity_of(scope)
+        if scope["type"] == "websocket":
+            await self._serve_socket(identity, scope, receive, send)
+            return
+        if scope["method"] not in _SAFE_METHODS:
+            await self._check_rights(identity, scope)
+        await self._tenants.serve(identity.tenant, scope, receive, send)
+
+    async def _check_rights(self, identity: Identity, scope: Scope) -> None:
+        if not identity.may_act:
+            raise Rejected(403, _READS_ONLY)
+        id_ = _deleted_conversation(scope)
+        if id_ and identity.role != "admin":
+            own = await self._access.people.sessions_begun_by(
+                identity.tenant, identity.subject
+            )
+            if id_ not in own:
+                raise Rejected(
+                    403,
+                    "only an administrator may delete a conversation that another began",
+                )
+
+    async def _serve_socket(
+        self, identity: Identity, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Serve a WebSocket until its person leaves, is logged out or gets another role."""
+        if not identity.may_act:
+            receive = _reading(receive, send)
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                while await self._is_same(identity, scope):  # noqa: ASYNC110
+                    await anyio.sleep(CHECK_SECONDS)
+                with suppress(RuntimeError):  # it was closed meanwhile
+                    await send(
+                        {"type": "websocket.close", "code": 1008, "reason": _LOGIN_ENDED}
+                    )
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            await self._tenants.serve(identity.tenant, scope, receive, send)
+            group.cancel_scope.cancel()
+
+    async def _is_same(self, identity: Identity, scope: Scope) -> bool:
+        try:
+            return await self._access.is_same(identity, scope)
+        except JournalError:  # the database cannot be asked now
+            return True
+
+
+def _routes_of(host: Host) -> App:
+    """What a tenant's people may ask for. Settings, folders and commands are those of the node."""
+    app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
+    api = Api(app)
+
+    @api.route("GET", "/api/health", Healthy)
+    async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
+        """The version of the node."""
+        return json_response(Healthy(__version__))
+
+    add_rest(api, host)
+    add_files(api, host)
+    add_previews(api, host)
+    add_websocket(app, host)
+    return app
+
+
+def _deleted_conversation(scope: Scope) -> str:
+    """The conversation that a request deletes; "" for other requests."""
+    before, _, id_ = scope["path"].partition("/api/conversations/")
+    return id_ if scope["method"] == "DELETE" and not before else ""
+
+
+def _reading(receive: Receive, send: Send) -> Receive:
+    """Messages of the client without orders, which are refused here."""
+
+    async def receive_reads() -> Message:
+        while True:
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return message
+            key, reads = "", False
+            with suppress(RefoldError):
+                order = parse_order((message.get("text") or "").encode(errors="replace"))
+                key, reads = (
+                    order.client_key,
+                    isinstance(order, ReportStatus | ReportSnapshot),
+                )
+            if reads:
+                return message
+            refusal = msgspec.json.encode(problem(BadInput(_READS_ONLY), key))
+            await send({"type": "websocket.send", "text": refusal.decode()})
+
+    return receive_reads
+
+
+def people_application(
+    people: People, client: OidcClient, tenants: TenantHosts, names: Names
+) -> App:
+    """The whole web node, without a socket."""
+    access = PeopleAccess(people, client.settings.public_url)
+    public = (*PAGE_FILES, *PUBLIC_FILES, *PUBLIC_PATHS)
+    return Guard(PeopleServer(access, client, tenants), access, names, public)
+
+
+async def serve_people(
+    people: People,
+    client: OidcClient,
+    open_host: OpenHost,
+    setup: ListenOptions,
+    ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called with the public address."""
+    public_url = client.settings.public_url.rstrip("/")
+    with closing(listen(setup)) as listener:
+        own = names_of(setup, listener)
+        host = public_url.partition("://")[2].lower()
+        names = Names(own.hosts | {host}, frozenset({public_url}))
+        tenants = TenantHosts(open_host)
+        async with anyio.create_task_group() as tenants.group:
+            app = people_application(people, client, tenants, names)
+            await serve_until_signal(app, listener, setup, lambda _: ready(public_url))
+            tenants.group.cancel_scope.cancel()
