@@ -42,13 +42,13 @@ def create_file(path: Path, content: bytes) -> None:
 
 def read_regular(
     path: str | Path,
-    most: int,
+    max_bytes: int,
     *,
     follow: bool = True,
     directory: int | None = None,
     check: Callable[[os.stat_result], None] | None = None,
 ) -> tuple[bytes, int]:
-    """The first `most` bytes of a regular file, and its size. Raises `OSError`.
+    """The first `max_bytes` bytes of a regular file, and its size. Raises `OSError`.
 
     `path` is relative to the descriptor `directory`, if that is given. `check` raises its
     own error for what must not be read.
@@ -60,7 +60,7 @@ def read_regular(
     try:
         about = os.fstat(number)
         check(about)  # another file may have come under this name
-        pieces, left = list[bytes](), most
+        pieces, left = list[bytes](), max_bytes
         while left > 0:
             piece = os.read(number, min(left, max(about.st_size + 1, 65536)))
             if not piece:

@@ -796,7 +796,7 @@ async def terminal_capabilities(build: Any) -> TerminalCapabilities:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
     data = {"TERM": "xterm"}
-    return look_at(out, data, wanted=here.display, theme=here.theme)
+    return look_at(out, data, display=here.display, theme=here.theme)
 
 
 async def display(build: Build) -> object:

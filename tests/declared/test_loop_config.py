@@ -16,7 +16,7 @@ from refold.errors import BadInput
 def agent(name: str = "uwsal.json", *, ours: bool = True, **keys: Any) -> Declared:
     text = json.dumps(keys, indent=1).encode()
     (result,) = parse_agent_file(
-        text, name, f"/here/{name}", {}, pinned=None if ours else {}
+        text, name, f"/here/{name}", {}, pinned_files=None if ours else {}
     ).agents
     return result
 

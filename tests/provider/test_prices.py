@@ -213,8 +213,8 @@ def test_incomplete_price_of_an_unknown_model_is_none() -> None:
 def test_price_from_the_provider_takes_precedence_over_the_list() -> None:
     tiers = (known_models.PriceTier(0, 1.0, 1.0),)
 
-    assert rates("openai", "gpt-6.1-sol", listed=tiers) == prices.Rates(tiers)
-    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, listed=tiers) == (
+    assert rates("openai", "gpt-6.1-sol", tiers=tiers) == prices.Rates(tiers)
+    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, tiers=tiers) == (
         prices.Rates((known_models.PriceTier(0, 1.0, 2.0),))
     )
 

@@ -65,7 +65,9 @@ class InProcess:
     async def set_variable(self, name: str, part: str, value: bytes) -> None:
         self.variables[name] = msgspec.json.decode(value)
 
-    async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
+    async def persist(
+        self, stored_names: Collection[str]
+    ) -> tuple[Variables, VariableReport]:
         data: dict[str, Any] = {}
         lost: list[tuple[str, str]] = []
         for name, value in self.variables.items():

@@ -57,7 +57,7 @@ def test_choosing_the_same_agent_twice_is_recorded_once() -> None:
 
 def test_choosing_the_plan_agent_enters_plan_mode() -> None:
     async def run_scenario(inbox: Inbox, _: Recorder) -> None:
-        await inbox.choose_agent("plan", mode="plan", then="main")
+        await inbox.choose_agent("plan", mode="plan", next_agent="main")
 
     events, view = record_choice(run_scenario)
 
@@ -68,7 +68,7 @@ def test_choosing_the_plan_agent_enters_plan_mode() -> None:
 def test_leaving_the_plan_agent_restores_the_previous_mode() -> None:
     async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         await inbox.set_mode("accept-edits")
-        await inbox.choose_agent("plan", mode="plan", then="main")
+        await inbox.choose_agent("plan", mode="plan", next_agent="main")
         await inbox.choose_agent("main")
 
     events, view = record_choice(run_scenario)
@@ -87,7 +87,7 @@ def test_plan_mode_set_by_the_user_stays_when_another_agent_is_chosen() -> None:
 
 def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> None:
     async def run_scenario(inbox: Inbox, record: Recorder) -> None:
-        await inbox.choose_agent("plan", mode="plan", then="main")
+        await inbox.choose_agent("plan", mode="plan", next_agent="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.approve_plan()
 
@@ -123,7 +123,7 @@ def test_an_agent_only_for_other_agents_cannot_be_chosen() -> None:
 
 def test_a_rejected_plan_stays_with_the_plan_agent() -> None:
     async def run_scenario(inbox: Inbox, record: Recorder) -> None:
-        await inbox.choose_agent("plan", mode="plan", then="main")
+        await inbox.choose_agent("plan", mode="plan", next_agent="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.reject_plan(feedback="Smaller.")
 

@@ -253,7 +253,7 @@ def test_a_slow_watcher_with_a_live_limit_misses_deltas_only_of_that_answer() ->
 def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
     hub = Hub()
     hub.publish_live(TextCame("a"))
-    watch = hub.watch(limit=2, only=(ModelAsked, CallComing))
+    watch = hub.watch(limit=2, kinds=(ModelAsked, CallComing))
     for seq in range(1, 6):
         hub.publish(Entry(seq, Said("x")))
     hub.publish(Entry(6, ModelAsked()))

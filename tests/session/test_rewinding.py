@@ -503,7 +503,7 @@ def test_an_interrupted_rewind_can_be_completed_and_undone(
         session, root = agent.session, agent.root
         await agent.turn("make", lambda: [(root / name).write_text(name) for name in names])
         await agent.turn("remove", lambda: [(root / name).unlink() for name in names])
-        seq, watch = session.view.seq, session.hub.watch(only=(Waiting,))
+        seq, watch = session.view.seq, session.hub.watch(kinds=(Waiting,))
 
         async with anyio.create_task_group() as group:
             group.start_soon(rewind, session, agent.kept, agent.said[1], "files")
@@ -535,7 +535,7 @@ def test_rewind_of_one_file_leaves_the_others_as_they_are(
         before = agent.session.view.checkpoints.at(agent.said[2])
         assert before is not None
 
-        report = await rewind(agent.session, agent.kept, agent.said[2], "files", only=only)
+        report = await rewind(agent.session, agent.kept, agent.said[2], "files", paths=only)
 
         assert (agent.now(), report.files) == ({"a": b"one", "b": b"new"}, 1)
         entries = await agent.session.record.entries(seq)
@@ -557,10 +557,10 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
         a, b = str(agent.root / "a"), str(agent.root / "b")
 
         with pytest.raises(BadInput, match="another program changed these files since"):
-            await rewind(agent.session, agent.kept, agent.said[2], "files", only=[b])
-        await rewind(agent.session, agent.kept, agent.said[2], "files", only=[a])
+            await rewind(agent.session, agent.kept, agent.said[2], "files", paths=[b])
+        await rewind(agent.session, agent.kept, agent.said[2], "files", paths=[a])
         with pytest.raises(BadInput, match="a is as it was before event"):
-            await rewind(agent.session, agent.kept, agent.said[2], "files", only=[a])
+            await rewind(agent.session, agent.kept, agent.said[2], "files", paths=[a])
 
         assert agent.now() == {"a": b"one", "b": b"by somebody else"}
 
@@ -581,7 +581,7 @@ def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
             with pytest.raises(BadInput, match="nested is a git repository that is new"):
                 await rewind(
                     agent.session, agent.kept, agent.said[2], "files", drift="overwrite",
-                    only=[path],
+                    paths=[path],
                 )  # fmt: skip
 
         assert (nested / "file").read_text() == "x"

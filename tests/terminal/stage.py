@@ -340,8 +340,8 @@ class StagedApp(App):
     def makes_notes(self) -> bool:
         return self._staged.learns
 
-    def shortcuts(self, taken: Collection[str]) -> Shortcuts:
-        return self._staged.shortcuts or NoShortcuts(self.skills, NO_SKILLS, taken)
+    def shortcuts(self, reserved_names: Collection[str]) -> Shortcuts:
+        return self._staged.shortcuts or NoShortcuts(self.skills, NO_SKILLS, reserved_names)
 
     def model_of(self, view: View) -> str:
         return view.session.model or "script/one"

@@ -51,7 +51,7 @@ def test_the_display_depends_on_the_terminal_and_the_setting(
 
 def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None:
     for wanted in ("auto", "line", "status", "plain"):
-        capabilities = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
+        capabilities = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, display=wanted)
 
         assert (capabilities.display, capabilities.color, capabilities.moves) == (
             "plain",

@@ -349,7 +349,7 @@ def test_the_status_line_names_a_subagent_while_the_session_waits() -> None:
     doing = StatusLine(lambda: 3.0, "-")
 
     assert doing.line() == ()
-    assert plain_text([doing.line(below="child-1 (explore) · begins")]).startswith(
+    assert plain_text([doing.line(line_below="child-1 (explore) · begins")]).startswith(
         "- waiting 3.0 s  child-1 (explore) · begins  "
     )
 

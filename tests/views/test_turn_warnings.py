@@ -248,7 +248,7 @@ def test_a_hook_that_refuses_a_call_is_shown_only_with_the_call() -> None:
     assert hook_notice(replace(no, notice="Look.")) == "The PreToolUse hook `guard`: Look."
     assert hook_notice(message) == "The UserPromptSubmit hook `guard` blocked: no"
     end = Ended("c", "refused", "Refused.")
-    assert plain_text(call_result(end, 80, denied="the hook `guard`: no")) == (
+    assert plain_text(call_result(end, 80, denial="the hook `guard`: no")) == (
         "refused by the hook `guard`: no"
     )
-    assert plain_text(call_result(end, 80, denied="a rule")) == "refused: a rule"
+    assert plain_text(call_result(end, 80, denial="a rule")) == "refused: a rule"

@@ -303,18 +303,18 @@ class EditorAgent:
     def _to_conversation(
         self,
         cwd: str,
-        more: Sequence[str] | None,
+        more_directories: Sequence[str] | None,
         servers: Sequence[_McpServer] | None,
     ) -> EditorConversation:
-        for path in (cwd, *(more or ())):
+        for path in (cwd, *(more_directories or ())):
             if not os.path.isabs(path) or not os.path.isdir(path):
                 raise BadInput(f"{path!r} is not the absolute path of a directory")
         assert self._editor is not None, "the SDK connects before it calls"
         return EditorConversation(
             workspace=cwd,
-            roots=tuple(map(os.path.realpath, more or ())),
+            roots=tuple(map(os.path.realpath, more_directories or ())),
             mcp_servers=_servers(servers),
-            editor=buffers_of(self._editor, self._fs, (cwd, *(more or ()))),
+            editor=buffers_of(self._editor, self._fs, (cwd, *(more_directories or ()))),
         )
 
     async def _conversation(self, id_: str, setup: EditorConversation) -> Conversation:

@@ -224,9 +224,9 @@ class Person:
         values = answer.content or {}
         return tuple(_as_text(values.get(name, "")) for name in names)
 
-    async def _ask_one_by_one(self, asked: documents.Question) -> tuple[str, ...] | None:
+    async def _ask_one_by_one(self, request: documents.Question) -> tuple[str, ...] | None:
         answers = list[str]()
-        for number, question in enumerate(asked.questions):
+        for number, question in enumerate(request.questions):
             if not question.options:
                 raise RequestError(0, "it has no forms, and a question has no options")
             options = [
@@ -234,7 +234,7 @@ class Person:
                 for index, option in enumerate(question.options)
             ]
             call = ToolCallUpdate(
-                tool_call_id=f"{asked.call_id}-{number}" if number else asked.call_id,
+                tool_call_id=f"{request.call_id}-{number}" if number else request.call_id,
                 title=question.question, kind="other", status="pending",
             )  # fmt: skip
             chosen = await self._choose(call, options)

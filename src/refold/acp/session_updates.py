@@ -228,11 +228,11 @@ def content(text: str) -> ContentToolCallContent:
 def progress(
     id_: str,
     status: _Status,
-    shown: Sequence[ContentToolCallContent | TerminalToolCallContent] | None = None,
+    content: Sequence[ContentToolCallContent | TerminalToolCallContent] | None = None,
 ) -> ToolCallProgress:
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, status=status,
-        content=list(shown) if shown is not None else None,
+        content=list(content) if content is not None else None,
     )  # fmt: skip
 
 

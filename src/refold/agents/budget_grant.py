@@ -112,10 +112,10 @@ class ChildGrant:
             else min(share, world.lineage.grant.share_left)
         )
 
-    async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
+    async def request_more(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
         while True:
             view = self._record.view
-            grant = await self._draw(need, used)
+            grant = await self._draw(need, usage)
             if grant is not None:
                 return grant
             current = self._record.view
@@ -124,11 +124,11 @@ class ChildGrant:
             if not await self._queue.wait_for_return(self._child, view, self._record):
                 return None
 
-    async def _draw(self, need: Estimate, used: BudgetUsed) -> Budget | None:
+    async def _draw(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
         last_budget: Budget | None = None
         while True:
             world = self._world()
-            asked = _GrantRequest(self._child, need, used, world)
+            asked = _GrantRequest(self._child, need, usage, world)
             await self._record.append_if(asked.make_events, by="budget")
             own = budget_of(self._record.view, world.budget)
             if (
@@ -149,8 +149,8 @@ class ChildGrant:
 class _GrantRequest:
     """One request against the parent's view: the grant `given`, or what the parent is `short` of."""
 
-    def __init__(self, child: str, need: Estimate, used: BudgetUsed, world: World) -> None:
-        self._child, self._need, self._used, self._world = child, need, used, world
+    def __init__(self, child: str, need: Estimate, usage: BudgetUsed, world: World) -> None:
+        self._child, self._need, self._used, self._world = child, need, usage, world
         self.given: Budget | None = None
         self.short: Estimate | None = None
 
@@ -191,7 +191,7 @@ def _missing_budget(has: Budget, child_usage: BudgetUsed, need: Estimate) -> Est
 
 
 def _exceeds_parent(
-    view: View, budget: Budget, need: Estimate, has: Budget, wanted: Budget, *, lent: bool
+    view: View, budget: Budget, need: Estimate, has: Budget, request: Budget, *, lent: bool
 ) -> bool:
     """Whether the parent lacks what the child needs beyond its grant.
 
@@ -205,25 +205,25 @@ def _exceeds_parent(
     if not lent:
         return False
     extra = Estimate(
-        None if unpriced else (wanted.dollars or 0.0) - (has.dollars or 0.0),
-        (wanted.tokens or 0) - (has.tokens or 0),
+        None if unpriced else (request.dollars or 0.0) - (has.dollars or 0.0),
+        (request.tokens or 0) - (has.tokens or 0),
     )
     return bool(shortfall(usage, budget, extra))
 
 
 def _dollars(
-    limit: float | None, gone: float, has: float | None, wanted: float
+    limit: float | None, spent_dollars: float, has: float | None, requested_dollars: float
 ) -> float | None:
     if limit is None:
         return None
     have = has or 0.0
-    return max(have + max(0.0, limit - gone) / _GRANT_PARTS, wanted)
+    return max(have + max(0.0, limit - spent_dollars) / _GRANT_PARTS, requested_dollars)
 
 
 def _share_to_grant(
-    limit: int | None, gone: int, has: int | None, wanted: int
+    limit: int | None, spent: int, has: int | None, request: int
 ) -> int | None:
     if limit is None:
         return None
     have = has or 0
-    return max(have + max(0, limit - gone) // _GRANT_PARTS, wanted)
+    return max(have + max(0, limit - spent) // _GRANT_PARTS, request)

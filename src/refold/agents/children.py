@@ -206,11 +206,11 @@ class Children:
             elif not waited_for:
                 self._start_in_background(child, "its result is no longer needed")
 
-    def _start_in_background(self, child: Child, stopped: str = "") -> None:
+    def _start_in_background(self, child: Child, stop_reason: str = "") -> None:
         if child.name not in self._running and self._background_group is not None:
             child_run = self._child_run(child)
-            if stopped:
-                child_run.stop(stopped)
+            if stop_reason:
+                child_run.stop(stop_reason)
             self._background_group.start_soon(self._run_child, child_run, self._places)
 
     async def _run_child(

@@ -76,20 +76,20 @@ class AgentDefinition(Struct, frozen=True):
 
 
 def agent_definition(
-    fields: Mapping[str, object], prompt: str, name: str, known: Collection[str]
+    fields: Mapping[str, object], prompt: str, name: str, tool_names: Collection[str]
 ) -> AgentDefinition:
-    """The profile. `name`: of the file; `known`: names of tools. Raises `BadDefinition`."""
-    return _DefinitionReader(fields, known).profile(name, visible_text(prompt).strip())
+    """The profile. `name`: of the file; `tool_names`: names of tools. Raises `BadDefinition`."""
+    return _DefinitionReader(fields, tool_names).profile(name, visible_text(prompt).strip())
 
 
 class _DefinitionReader:
     """Reads one definition."""
 
-    def __init__(self, fields: Mapping[str, object], known: Collection[str]) -> None:
+    def __init__(self, fields: Mapping[str, object], tool_names: Collection[str]) -> None:
         self._values = {
             _FIELD_ALIASES.get(key, key): value for key, value in fields.items()
         }
-        self._known, self._notes = known, list[str]()
+        self._known, self._notes = tool_names, list[str]()
         self._ask, self._deny = list[str](), list[str]()
 
     def profile(self, name: str, prompt: str) -> AgentDefinition:
@@ -308,18 +308,18 @@ class _DefinitionReader:
         return text
 
 
-def _parts(written: str) -> tuple[str, str]:
+def _parts(text: str) -> tuple[str, str]:
     """`Bash(git *)` as its name and the text in parentheses."""
-    match = re.fullmatch(_ENTRY_PATTERN, written)
-    return (match[1], match[2] or "") if match else (written, "")
+    match = re.fullmatch(_ENTRY_PATTERN, text)
+    return (match[1], match[2] or "") if match else (text, "")
 
 
-def _equivalent_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
+def _equivalent_tools(name: str, tool_names: Collection[str]) -> tuple[str, ...]:
     """All tools that can do what the named one can."""
     own = our_tool_name(name)
     if own in COMMAND_TOOLS:
         return tuple(sorted(COMMAND_TOOLS))
-    if name in known or own not in EDIT_TOOLS | LOOK_TOOLS:
+    if name in tool_names or own not in EDIT_TOOLS | LOOK_TOOLS:
         return _TOOL_ALIASES.get(name, (own,))
     return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
 

@@ -75,13 +75,13 @@ class _Source(Struct, frozen=True):
 
 
 def find_agents(
-    places: Iterable[SkillFolder], known: Callable[[], Collection[str]]
+    places: Iterable[SkillFolder], tool_names: Callable[[], Collection[str]]
 ) -> AgentScan:
-    """All agents of these folders, in order of precedence. `known` returns the names of tools."""
+    """All agents of these folders, in order of precedence. `tool_names` returns the names of tools."""
     taken, problems = dict[str, Profile](), list[str]()
     for source in _sources(places, problems):
         try:
-            read = _read(source, known())
+            read = _read(source, tool_names())
             _check_free(read.profile, taken, source)
         except BadDefinition as wrong:
             problems.append(f"the agent in {source.called} is ignored: {wrong}")
@@ -93,13 +93,13 @@ def find_agents(
     return AgentScan(tuple(taken.values()), tuple(problems))
 
 
-def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
+def _check_free(profile: Profile, profiles: dict[str, Profile], source: _Source) -> None:
     """Raises `BadDefinition` if another agent has the name; an equal definition is
     accepted."""
     name = profile.name
     if name in BUILTIN_AGENTS or name in AGENT_ALIASES:
         raise BadDefinition(f"{name} is an agent of refold; give yours another name")
-    before = taken.get(name)
+    before = profiles.get(name)
     if before is not None and replace(before, where="") != profile:
         raise BadDefinition(
             f"the one in {before.where} has the name {name}, and comes first"
@@ -150,9 +150,9 @@ def _is_agent(entry: os.DirEntry[str]) -> bool:
     )
 
 
-def _read(source: _Source, known: Collection[str]) -> AgentDefinition:
+def _read(source: _Source, tool_names: Collection[str]) -> AgentDefinition:
     written = _folder(source) if os.path.isdir(source.path) else _file(source)
-    return agent_definition(written.values, written.body, source.name, known)
+    return agent_definition(written.values, written.body, source.name, tool_names)
 
 
 def _file(source: _Source) -> Fields:

@@ -74,7 +74,7 @@ class Registry(Struct, frozen=True):
     def _with_settings(self, profile: Profile) -> Profile:
         return with_settings(profile, self.code_settings) if self.code_settings else profile
 
-    def _unknown(self, name: str, folded: str, use: Use) -> str:
+    def _unknown(self, name: str, lower_name: str, use: Use) -> str:
         from refold.values.similar_names import similar
 
         names = [
@@ -82,11 +82,11 @@ class Registry(Struct, frozen=True):
             *AGENT_ALIASES,
             *(profile.name for profile in self.profiles),
         ]
-        near = similar(folded, names, 1)
+        near = similar(lower_name, names, 1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         # Its definition may be invalid.
-        why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")
-        reason = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
+        why = next((p for p in self.problems if f"/{lower_name}" in p.split(":")[0]), "")
+        reason = f" {why[:1].upper()}{why[1:]}." if why and lower_name else ""
         named = f"there is no agent {escape_name(name)[:80]!r}."
         return f"{named}{reason or guess} {self._available_text(use).capitalize()}"
 
@@ -100,11 +100,11 @@ def permits_use(profile: Profile, use: Use) -> bool:
 
 def registry(
     scope: SkillScope,
-    known: Callable[[], Collection[str]],
+    tool_names: Callable[[], Collection[str]],
     code_settings: CodeSettings | None = None,
     profiles: Sequence[Profile] = (),
 ) -> Registry:
-    """All agents of this workspace. `known` returns the names of all tools.
+    """All agents of this workspace. `tool_names` returns the names of all tools.
 
     `profiles` are those of a program; one in a folder with the same name is ignored. Raises
     `BadInput` if one has the name of a built-in agent, or two have the same.
@@ -113,7 +113,7 @@ def registry(
     for name in names:
         if name in BUILTIN_AGENTS or name in AGENT_ALIASES or names.count(name) > 1:
             raise BadInput(f"there is an agent {name!r} already: give yours another name")
-    read = find_agents(agent_folders(scope), lambda: {*known(), TASK, PYTHON})
+    read = find_agents(agent_folders(scope), lambda: {*tool_names(), TASK, PYTHON})
     others = (profile for profile in read.profiles if profile.name not in names)
     return Registry((*profiles, *others), read.problems, code_settings)
 
@@ -147,6 +147,6 @@ async def choose_agent(
     """
     profile = agents.find(name, "main")
     await inbox.choose_agent(
-        profile.name, mode=profile.mode, then=profile.then, preset=preset
+        profile.name, mode=profile.mode, next_agent=profile.then, preset=preset
     )
     return profile

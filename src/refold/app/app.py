@@ -124,13 +124,13 @@ class App:
             self._resources, known, code_settings(self.settings), self.options.agents
         )
 
-    def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
-        """The templates, commands and skills of `/name words`; `taken` are the names of
+    def shortcuts(self, reserved_names: Collection[str]) -> "Shortcuts":
+        """The templates, commands and skills of `/name words`; `reserved_names` are the names of
         built-in commands.
         """
         from refold.skills.slash_commands import Shortcuts
 
-        return Shortcuts(self.skills, self._resources, taken)
+        return Shortcuts(self.skills, self._resources, reserved_names)
 
     @cached_property
     def _resources(self) -> SkillsAround:
@@ -392,14 +392,16 @@ def _workspaces(app: App) -> "Workspaces":
 
 
 def _load_plugins(
-    options: LaunchOptions, own: Sequence[Tool], log: WriteLog
+    options: LaunchOptions, own_tools: Sequence[Tool], log: WriteLog
 ) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
     """The tools and policies of packages, and sentences about omitted ones.
 
     A program that passes its own tools gets nothing from installed packages.
     """
     plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
-    tools, no_tools = load_tools(plugins_of_group(TOOLS_GROUP, plugins), _names_of(own))
+    tools, no_tools = load_tools(
+        plugins_of_group(TOOLS_GROUP, plugins), _names_of(own_tools)
+    )
     more, no_policies = load_policies(plugins_of_group(POLICY_GROUP, plugins), log)
     return tools, more, (*no_tools, *no_policies)
 

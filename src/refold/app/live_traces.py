@@ -187,10 +187,12 @@ def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if _is_needed(entry, delivered, settled, prompt)]
 
 
-def _is_needed(entry: Entry, delivered: set[int], settled: set[int], prompt: int) -> bool:
+def _is_needed(
+    entry: Entry, delivered_seqs: set[int], settled: set[int], prompt: int
+) -> bool:
     match entry.event:
         case Said():
-            return entry.seq not in delivered
+            return entry.seq not in delivered_seqs
         case Reserved():
             return entry.seq not in settled
         case SystemPromptSet():

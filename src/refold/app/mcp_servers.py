@@ -277,7 +277,7 @@ class McpServers:
     def offer(
         self,
         agent: Profile,
-        own: Sequence[Tool],
+        own_tools: Sequence[Tool],
         allowed: Callable[[str], bool],
         window: int,
     ) -> OfferedTools:
@@ -289,7 +289,7 @@ class McpServers:
         pending = self.connections.never_connected if allowed(EVERY_MCP_TOOL) else ()
         if large:
             agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))
-        offered = tools_of(agent, (*own, *remote))
+        offered = tools_of(agent, (*own_tools, *remote))
         if not pending or Effect.RUN not in agent.effects:
             return offered
         return self._with_pending(offered, pending, allowed)
@@ -486,8 +486,8 @@ class _ConnectingProvider:
 class _GrowingTools(Sequence[Tool]):
     """A sequence of deferred tools that may grow during a turn."""
 
-    def __init__(self, known: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
-        self._known, self._later = known, later
+    def __init__(self, tools: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
+        self._known, self._later = tools, later
 
     def __len__(self) -> int:
         return len(self._known) + len(self._later())

@@ -378,15 +378,15 @@ def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
     return tuple(specs.values())
 
 
-def _quirks(name: str, known: Quirks, own: Mapping[str, bool | str]) -> Quirks:
-    if wrong := sorted(set(own) - set(Quirks.__struct_fields__)):
+def _quirks(name: str, quirks: Quirks, overrides: Mapping[str, bool | str]) -> Quirks:
+    if wrong := sorted(set(overrides) - set(Quirks.__struct_fields__)):
         there_are = ", ".join(Quirks.__struct_fields__)
         raise BadInput(
             f"the provider {name!r} in the settings has no quirk {wrong[0]!r}; "
             f"there are {there_are}"
         )
     try:
-        return msgspec.convert({**asdict(known), **own}, Quirks, strict=False)
+        return msgspec.convert({**asdict(quirks), **overrides}, Quirks, strict=False)
     except msgspec.ValidationError as error:
         raise BadInput(
             f"the quirks of the provider {name!r} do not fit: {error}"

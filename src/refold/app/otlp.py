@@ -196,9 +196,9 @@ def _with_path(url: str, signal: Signal) -> str:
     return urlunsplit(parts._replace(path=f"{path}/v1/{signal}"))
 
 
-def _headers(environ: Mapping[str, str], own: str) -> dict[str, str]:
+def _headers(environ: Mapping[str, str], text: str) -> dict[str, str]:
     name = "OTEL_EXPORTER_OTLP_HEADERS"
-    name = own if environ.get(own, "").strip() else name
+    name = text if environ.get(text, "").strip() else name
     headers = dict[str, str]()
     for pair in filter(None, map(str.strip, environ.get(name, "").split(","))):
         key, sign, value = pair.partition("=")

@@ -160,9 +160,9 @@ def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
     return next((f"{rule} ({rule.verdict})" for rule in speaks), "")
 
 
-def _may_name(written: str, prefix: str) -> bool:
+def _may_name(text: str, prefix: str) -> bool:
     """Whether a rule's name, which may contain `*`, can match a tool with this prefix."""
-    fixed = written.partition("*")[0]
-    if fixed == written:
-        return written.startswith(prefix)
+    fixed = text.partition("*")[0]
+    if fixed == text:
+        return text.startswith(prefix)
     return fixed.startswith(prefix) or prefix.startswith(fixed)

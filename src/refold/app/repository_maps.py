@@ -51,10 +51,10 @@ def start_helper(root: str, environ: Mapping[str, str]) -> "subprocess.Popen[byt
 
 
 def _start(
-    what: str, root: str, environ: Mapping[str, str]
+    task: str, root: str, environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes] | None":
     return programs.start_detached(
-        ("map", "finish", what, root), {**environ, NO_BACKGROUND: "1"}
+        ("map", "finish", task, root), {**environ, NO_BACKGROUND: "1"}
     )
 
 

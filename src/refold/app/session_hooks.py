@@ -307,10 +307,10 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
     return answer
 
 
-async def _send(stream: SocketStream, content: bytes, ended: anyio.Event) -> None:
+async def _send(stream: SocketStream, content: bytes, end: anyio.Event) -> None:
     try:
         await stream.send(content)
-        await ended.wait()
+        await end.wait()
         await stream.send_eof()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         pass  # it has ended, or reads nothing

@@ -189,7 +189,7 @@ class SessionOpener:
         return Workspace(shared.settings, site.paths, site.environ, roots, shared.workspace)
 
     def _worktree_context(
-        self, record: Recorder, id_: str, own: TurnContext, session: SessionInfo
+        self, record: Recorder, id_: str, parent: TurnContext, session: SessionInfo
     ) -> TurnContext:
         """The turn context of a session in the worktree that it has entered."""
         from refold.app.entered_worktree import shares_trust
@@ -201,7 +201,7 @@ class SessionOpener:
             shared.options.trust or shares_trust(session.directory, session.own_directory)
         )
         opener = self._with_workspace(workspaces.workspace_of(session), trusted=trusted)
-        opener = opener._with_background(own.background)
+        opener = opener._with_background(parent.background)
         snapshots = workspaces.snapshots(session, id_) if shared.options.keep else None
         return opener.turn_context(record, id_, snapshots)
 

@@ -308,7 +308,7 @@ class SystemPromptBuilder:
         await anyio.to_thread.run_sync(approve, changes, self.versions, self.root)
 
     async def instructions_below(
-        self, files: Sequence[str], known: Collection[str]
+        self, files: Sequence[str], known_files: Collection[str]
     ) -> "InstructionsFound | None":
         """The instructions in the folders of these files that the system prompt does not have."""
         if not (self.trust_root and self._settings.instructions):
@@ -329,7 +329,9 @@ class SystemPromptBuilder:
         reading = partial(read, home=self._home, why_unreadable=self._unread_now)
         reading = partial(reading, trusted=self.trusted_text)
         ordered = sorted(news, key=len)
-        look = partial(instructions_of, ordered, self._directory, self.root, known, reading)
+        look = partial(
+            instructions_of, ordered, self._directory, self.root, known_files, reading
+        )
         versions = self.versions
         paths = [each.path for each in versions.changes] if versions else []
         texts, empty = await anyio.to_thread.run_sync(look)

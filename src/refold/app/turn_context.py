@@ -166,7 +166,7 @@ class TurnContext:
         ]
         from refold.views.system_prompt_diff import differences
 
-        return differences(pair[0], pair[1], only=_LASTING_PARTS)
+        return differences(pair[0], pair[1], part_names=_LASTING_PARTS)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
@@ -369,14 +369,14 @@ def _budget_check(shared: SharedResources) -> Policy:
 
 
 class MovingTurnContext:
-    """The turn context of a session in its current workspace. `own` is for its own
-    directory; `entered` makes one for a worktree, which ends when the session leaves it.
+    """The turn context of a session in its current workspace. `first` is for its own
+    directory; `context_of` makes one for a worktree, which ends when the session leaves it.
     """
 
     def __init__(
-        self, own: TurnContext, entered: Callable[[SessionInfo], TurnContext]
+        self, first: TurnContext, context_of: Callable[[SessionInfo], TurnContext]
     ) -> None:
-        self._own, self._entered = own, entered
+        self._own, self._entered = first, context_of
         self._there: tuple[str, TurnContext] | None = None
 
     @property
@@ -466,9 +466,9 @@ def _default_model(models: Models, agent: Profile, named: str) -> str:
     return models.full_name(named) if named else models.default(agent.role)
 
 
-def _max_result_chars(configured: int, window: int) -> int:
+def _max_result_chars(limit: int, window: int) -> int:
     """The limit of one result in characters: `settled`, or less in a small window."""
-    return min(configured, max(_MIN_RESULT_CHARS, window)) if window else configured
+    return min(limit, max(_MIN_RESULT_CHARS, window)) if window else limit
 
 
 def _combine(*every: Background) -> Background:

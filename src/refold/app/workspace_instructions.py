@@ -36,9 +36,13 @@ def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> No
 
 
 def instructions_of(
-    folders: Sequence[str], directory: str, root: str, known: Collection[str], read: Read
+    folders: Sequence[str],
+    directory: str,
+    root: str,
+    known_files: Collection[str],
+    read: Read,
 ) -> tuple[InstructionsFound, frozenset[str]]:
-    """The instructions of these folders that are not `known`, and folders without any."""
+    """The instructions of these folders that are not `known_files`, and folders without any."""
     files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
     for folder in folders:
         paths = instruction_file(folder) if root_of(folder) == root else ()
@@ -46,7 +50,7 @@ def instructions_of(
             empty.add(folder)
             continue
         file = InstructionFile(paths[0], root, directory)
-        if file.real in known:
+        if file.real in known_files:
             continue
         instructions = read([file])
         notices += instructions.notices

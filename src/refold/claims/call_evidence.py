@@ -46,18 +46,18 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
     return newest
 
 
-def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
-    if by_id := [call for call in calls if call.id == wanted]:
+def _find_calls(tool: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
+    if by_id := [call for call in calls if call.id == tool]:
         return by_id
-    line = " ".join(wanted.split())
+    line = " ".join(tool.split())
     return [call for call in calls if line in _lines(call)] if line else []
 
 
-def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
-    below = [call.id for call in calls if call.id.endswith(f"/{wanted}")]
+def _not_called_finding(tool: str, calls: Sequence[ObservedCall]) -> Finding:
+    below = [call.id for call in calls if call.id.endswith(f"/{tool}")]
     if below:
         return Finding("unknown", f"that may be {' or '.join(below[:3])}: name it so")
-    words = wanted.split()
+    words = tool.split()
     near = next(
         (d for d in reversed(calls) if _contains(words, re.split(r"[\s;|&]+", d.command))),
         None,

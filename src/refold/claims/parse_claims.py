@@ -74,8 +74,8 @@ def unquote(quote: str) -> str:
     return text
 
 
-def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
-    """The answer, if it is JSON; otherwise all JSON in it. `rest` gets what is not JSON."""
+def _find_json(answer: str, lines: list[str]) -> Iterator[object]:
+    """The answer, if it is JSON; otherwise all JSON in it. `lines` gets what is not JSON."""
     try:
         yield msgspec.json.decode(answer)
         return
@@ -91,10 +91,10 @@ def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
             value, position = decoder.raw_decode(answer, begins.start())
         except (ValueError, RecursionError):  # not JSON
             continue
-        rest.append(answer[read : begins.start()])
+        lines.append(answer[read : begins.start()])
         read = position
         yield value
-    rest.append(answer[read:])
+    lines.append(answer[read:])
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:

@@ -34,9 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # else it would replace one given before `doctor`
 
 
-def _add_file_flag(parser: ArgumentParser, **more: str) -> None:
+def _add_file_flag(parser: ArgumentParser, **epilog: str) -> None:
     about = "also take agents from this TOML, YAML or JSON file"
-    parser.add_argument("--agents", metavar="FILE", help=about, **more)  # pyright: ignore[reportArgumentType]
+    parser.add_argument("--agents", metavar="FILE", help=about, **epilog)  # pyright: ignore[reportArgumentType]
 
 
 def run(args: Namespace) -> int:
@@ -99,15 +99,15 @@ def _load_registry(
     return registry(place, _tools, profiles=declared)
 
 
-def _ignored_files_note(named: str | None, *, trust: bool = False) -> str:
+def _ignored_files_note(file: str | None, *, trust: bool = False) -> str:
     """Return which settings and agents of this folder are ignored, and why; "" for none.
 
-    `named` is the file that --agents names.
+    `file` is the file that --agents names.
     """
     from refold.config.folder_settings import project_and_trust, reason_settings_ignored
 
     files, state = project_and_trust(current_directory(), paths(os.environ), trust=trust)
-    return reason_settings_ignored(files, state, named or "")
+    return reason_settings_ignored(files, state, file or "")
 
 
 def _tools() -> frozenset[str]:

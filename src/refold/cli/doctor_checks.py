@@ -367,7 +367,7 @@ def check_terminal(context: CheckContext) -> Iterator[Finding]:
 
     wished = context.setting_origins.settings.terminal
     screen = detect_capabilities(
-        sys.stdout, context.environ, wanted=wished.display, theme=wished.theme
+        sys.stdout, context.environ, display=wished.display, theme=wished.theme
     )
     wide, high = os.get_terminal_size(sys.stdout.fileno())
     name = context.environ.get("TERM", "")

@@ -174,11 +174,11 @@ class _ModelQuestions:
                 return choice
 
     async def _act_on_answer(
-        self, pressed: str | DraftMessage | Key, rows: Sequence[_Row]
+        self, answer: str | DraftMessage | Key, rows: Sequence[_Row]
     ) -> FirstChoice | None:
         """Do what was chosen. A key or the name of a provider may be typed instead."""
         numbers = [str(n) for n in range(1, len(rows) + 1)]
-        match pressed:
+        match answer:
             case Key.CTRL_C:
                 raise KeyboardInterrupt
             case Key():

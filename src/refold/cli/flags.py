@@ -86,7 +86,7 @@ def _subcommand_hint(word: str) -> str:
     )
 
 
-def _too_many_error(first: str, more: Sequence[str]) -> str:
+def _too_many_error(first: str, extra: Sequence[str]) -> str:
     """The error for a second positional argument: a message without quotes, or a subcommand."""
     from refold.values.similar_names import similar
 
@@ -94,7 +94,7 @@ def _too_many_error(first: str, more: Sequence[str]) -> str:
         return f"the subcommand goes before all flags: refold {first} …"
     near = similar(first, SUBCOMMANDS, 1)
     meant = f"; or did you mean the subcommand {near[0]}?" if near else ""
-    whole = " ".join((first, *more))
+    whole = " ".join((first, *extra))
     return f'a message is one argument, in quotation marks: refold "{whole}"{meant}'
 
 

@@ -118,15 +118,15 @@ def _load(args: Namespace, directory: Path, start: _GivenStart) -> FolderSetting
 
 
 def options_at(
-    loaded: FolderSettings, directory: Path, script: str | None
+    settings: FolderSettings, directory: Path, script: str | None
 ) -> LaunchOptions:
     """Return the options of every start for a page, an editor or another agent."""
     return LaunchOptions(
         directory=directory,
         watched=True,
         script=_file(script),
-        notices=tuple(filter(None, (loaded.reason_ignored,))),
-        given=loaded.limits_of_flags,
+        notices=tuple(filter(None, (settings.reason_ignored,))),
+        given=settings.limits_of_flags,
     )
 
 

@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
             return 0
 
 
-def _find_lesson(folder: ReaderFolder, number: str | None, what: str) -> Lesson:
+def _find_lesson(folder: ReaderFolder, number: str | None, text: str) -> Lesson:
     if number is None:  # the next one that is not done
         done = folder.progress().done
         return next((one for one in lessons() if one.number not in done), lessons()[-1])
@@ -109,10 +109,10 @@ def _list(folder: ReaderFolder, *, as_json: bool) -> int:
     return 0
 
 
-def _show(chosen: Lesson, folder: ReaderFolder) -> int:
-    if folder.create(chosen):
-        print_note(f"your program is {folder.program(chosen)}")
-    text = visible(chosen.text())
+def _show(current: Lesson, folder: ReaderFolder) -> int:
+    if folder.create(current):
+        print_note(f"your program is {folder.program(current)}")
+    text = visible(current.text())
     if not os.isatty(1):
         write(text)
         return 0
@@ -132,24 +132,24 @@ def _join_lines(text: str) -> str:
     ) + "".join(prose[len(blocks) // 2 :])
 
 
-def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
+def _run(current: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     """Run the reader's program with the script of the lesson, and draw what happened."""
-    demo = chosen.demo()
-    _prepare(chosen, folder)
+    demo = current.demo()
+    _prepare(current, folder)
     if demo.session and not (folder.path / "session.jsonl").exists():
         make_session(folder.path, *demo.session)
     words = words or demo.words
-    write(f"$ {' '.join(('python', chosen.program_name, *words))}\n")
+    write(f"$ {' '.join(('python', current.program_name, *words))}\n")
     for line in demo.typed:
         write(f"  type: {line}\n")
     with model_server(*demo.replies) as model:
         code = _wait_for(
-            start_program(folder.program(chosen), model.url, words, stderr=subprocess.PIPE)
+            start_program(folder.program(current), model.url, words, stderr=subprocess.PIPE)
         )
         for reason in model.refusals:
             print_error(f"the model refused a request: {reason}")
         if model.requests:
-            write(f"\n{draw_requests(chosen.program_name, model.requests, model.replies)}")
+            write(f"\n{draw_requests(current.program_name, model.requests, model.replies)}")
     return code
 
 
@@ -200,29 +200,29 @@ def _wait_for(process: "subprocess.Popen[bytes]") -> int:
     return 1 if process.returncode else 0
 
 
-def _check(chosen: Lesson, folder: ReaderFolder) -> int:
-    program = folder.program(chosen)
+def _check(current: Lesson, folder: ReaderFolder) -> int:
+    program = folder.program(current)
     if not program.exists():
         raise BadInput(
-            f"there is no {str(program)!r}. Begin the lesson first: refold learn {chosen.number}"
+            f"there is no {str(program)!r}. Begin the lesson first: refold learn {current.number}"
         )
     shop = Workshop(program)
     try:
-        chosen.check(shop)
+        current.check(shop)
     except NotYet as failure:
         times, hint = folder.next_hint(failure)
         write(
             f"Not yet. {visible(failure.problem)}\n\nHint {times} of {MAX_HINTS}: {visible(hint)}\n"
         )
         more = "refold learn check" if times < MAX_HINTS else "refold learn solution"
-        write(f"\n{_next_advice(times)}: {more} {chosen.number}\n")
+        write(f"\n{_next_advice(times)}: {more} {current.number}\n")
         return 1
     finally:
         shop.close()
-    folder.mark_done(chosen)
-    write(f"Lesson {chosen.number} is done: {chosen.title}.\n")
-    if chosen.number < len(lessons()):
-        following = lesson(chosen.number + 1)
+    folder.mark_done(current)
+    write(f"Lesson {current.number} is done: {current.title}.\n")
+    if current.number < len(lessons()):
+        following = lesson(current.number + 1)
         write(f"Next: refold learn {following.number} ({following.title})\n")
     return 0
 
@@ -231,10 +231,10 @@ def _next_advice(times: int) -> str:
     return "Try again, or ask for the next hint" if times < MAX_HINTS else "See a solution"
 
 
-def _reset(chosen: Lesson, folder: ReaderFolder) -> int:
-    kept = folder.reset(chosen)
+def _reset(current: Lesson, folder: ReaderFolder) -> int:
+    kept = folder.reset(current)
     write(
-        f"{folder.program(chosen)} is as it was at the start of lesson {chosen.number}.\n"
+        f"{folder.program(current)} is as it was at the start of lesson {current.number}.\n"
     )
     if kept:
         print_note(f"your program is kept as {folder.path / kept}")

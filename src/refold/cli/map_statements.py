@@ -253,8 +253,8 @@ def _status_lines(survey: "Survey") -> Sequence[str]:
     return lines
 
 
-def _dropped_lines(dropped: Mapping[str, int]) -> Sequence[str]:
-    return [f"{count:,} dropped: {reason}" for reason, count in sorted(dropped.items())]
+def _dropped_lines(counts: Mapping[str, int]) -> Sequence[str]:
+    return [f"{count:,} dropped: {reason}" for reason, count in sorted(counts.items())]
 
 
 class _Estimate(msgspec.Struct, frozen=True):
@@ -352,9 +352,9 @@ def _spent_text(session: "LeafSession") -> str:
     return f"{tokens(count)} tokens · {price} · refold cost {session.id}"
 
 
-def _to_markdown(known: Sequence["KnownStatement"]) -> str:
+def _to_markdown(statements: Sequence["KnownStatement"]) -> str:
     lines, about = ["# What is known of this repository\n"], None
-    for item in sorted(known, key=lambda item: (item.about, item.state)):
+    for item in sorted(statements, key=lambda item: (item.about, item.state)):
         if item.about != about:
             about = item.about
             lines.append(f"\n## {escape_name(about)}\n")

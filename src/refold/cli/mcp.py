@@ -314,12 +314,12 @@ def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -
     return 0
 
 
-def _manifest_counts(known: Manifest) -> str:
-    return known.counts if known.known else "not connected yet"
+def _manifest_counts(manifest: Manifest) -> str:
+    return manifest.counts if manifest.known else "not connected yet"
 
 
-def _count(many: int, noun: str) -> str:
-    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _remove(name: str, file: Path, paths: Paths, *, data: bool) -> int:

@@ -92,7 +92,7 @@ def _run_http(args: Namespace) -> int:
 
 
 async def _serve_http(
-    args: Namespace, setup: "ListenOptions", own: "Access", new: bool
+    args: Namespace, setup: "ListenOptions", access: "Access", new: bool
 ) -> None:
     from refold.server.guard import Guard
     from refold.server.listening import listen, names_of, serve_until_signal
@@ -105,7 +105,7 @@ async def _serve_http(
     def print_address(address: str) -> None:
         write(f"address: {address}{MCP_PATH}\n")
         if new:
-            write(f"token:   {own.bearer}\n")
+            write(f"token:   {access.bearer}\n")
         else:
             print_error(
                 "the token is unchanged: refold mcp serve --http --show-token prints it"
@@ -113,7 +113,7 @@ async def _serve_http(
 
     with closing(listen(setup)) as listener:
         async with serve_http(current_directory(), partial(launch_at, args)) as served:
-            guarded = Guard(served.app, own, names_of(setup, listener), ())
+            guarded = Guard(served.app, access, names_of(setup, listener), ())
             await serve_until_signal(guarded, listener, setup, print_address, served.leave)
 
 

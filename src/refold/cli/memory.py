@@ -103,8 +103,8 @@ def _scope_of(args: Namespace) -> NoteOwner:
     return "person" if args.profile else "project"
 
 
-def _show(memory: Memory, whose: NoteOwner, *, as_json: bool) -> int:
-    notes = [n for n in memory.all_notes() if whose == "project" or n.owner == "person"]
+def _show(memory: Memory, owner: NoteOwner, *, as_json: bool) -> int:
+    notes = [n for n in memory.all_notes() if owner == "project" or n.owner == "person"]
     if as_json:
         for note in notes:
             print_document(_document(note))
@@ -159,12 +159,12 @@ def _forget(remembering: ProjectMemory, text: str) -> int:
     return 0
 
 
-def _edit(memory: Memory, whose: NoteOwner) -> int:
-    file = memory.file(whose)
+def _edit(memory: Memory, owner: NoteOwner) -> int:
+    file = memory.file(owner)
     command = find_editor(f"the notes are in {file}")
-    memory.create_file(whose)
+    memory.create_file(owner)
     edit(command, file)
-    size = len(memory.text(whose).encode())
+    size = len(memory.text(owner).encode())
     if size > MAX_FILE_BYTES:
         print_error(
             f"{size:,} bytes; a model gets the first {MAX_FILE_BYTES:,}, and the oldest "
@@ -185,19 +185,19 @@ def _update(args: Namespace) -> int:
 
 
 async def _update_notes(
-    app: "App", remembering: ProjectMemory, named: Sequence[str]
+    app: "App", remembering: ProjectMemory, names: Sequence[str]
 ) -> int:
     """Make notes of sessions now, and print the result."""
     from refold.app.memory_worker import notes_model_for
 
     count, code = 0, 0
     try:
-        for session in named or remembering.pending.sessions()[:MAX_SESSIONS]:
+        for session in names or remembering.pending.sessions()[:MAX_SESSIONS]:
             try:
                 learned = await remembering.learn_of(
                     session,
                     lambda view: notes_model_for(app, view, asked=True),
-                    again=bool(named),
+                    again=bool(names),
                 )
             except RefoldError as error:
                 code = 1
@@ -206,7 +206,7 @@ async def _update_notes(
             remembering.pending.remove(session)
             count += len(learned.changes)
             write("".join(map(_change_line, learned.changes)))
-            if learned.why and named:
+            if learned.why and names:
                 print_note(f"{session}: {learned.why}")
     finally:
         await app.aclose()

@@ -297,14 +297,14 @@ def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
         yield Row(spec.name, name, source, window, rates, marks, _list_date(source, listed))
 
 
-def _list_date(source: str, listed: StoredModelList | None) -> str:
-    if listed is None or source == "set":
+def _list_date(source: str, model_list: StoredModelList | None) -> str:
+    if model_list is None or source == "set":
         return known_models.table().as_of if source == "known" else ""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(model_list.at))
 
 
-def _embedded_rows(context: ModelContext, wanted: str) -> Iterator[Row]:
-    if wanted.lower() not in ("", LOCAL_NAME):
+def _embedded_rows(context: ModelContext, provider: str) -> Iterator[Row]:
+    if provider.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (
         EMBEDDED_MODELS,

@@ -172,9 +172,9 @@ def dollars(text: str) -> float:
     return _positive_number(text, "dollars")
 
 
-def count(text: str, kind: str = "number: 1 or more", most: int = 2**63 - 1) -> int:
-    """A whole number from 1 to `most`."""
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
+def count(text: str, kind: str = "number: 1 or more", maximum: int = 2**63 - 1) -> int:
+    """A whole number from 1 to `maximum`."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= maximum):
         article = "an" if kind[0] in "aeiou" else "a"
         raise ArgumentTypeError(f"{text!r} is not {article} {kind}")
     return int(text)

@@ -291,12 +291,12 @@ def _app_of_way(args: Namespace, options: LaunchOptions, way: Way) -> App:
 
 
 def _app(
-    args: Namespace, options: LaunchOptions, more: Mapping[str, object] | None = None
+    args: Namespace, options: LaunchOptions, settings: Mapping[str, object] | None = None
 ) -> App:
     """Settings from all layers; notes of other sessions are not sent."""
     places = paths(os.environ)
     limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
-    chosen = {**limits, **_code_settings(args), "memory": False, **(more or {})}
+    chosen = {**limits, **_code_settings(args), "memory": False, **(settings or {})}
     loaded: FolderSettings = load_folder_settings(
         options.directory, places, os.environ, chosen, trust=args.trust
     )

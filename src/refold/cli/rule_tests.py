@@ -356,23 +356,23 @@ def _replay_verdicts(
 
 def _judge_again(
     seq: int,
-    recorded: Judged,
+    judged: Judged,
     view: View,
     context: PolicyContext,
     tools: Mapping[str, Tool],
 ) -> Iterator[ReplayedVerdict]:
-    open_call = view.conversation.call(recorded.call_id)
+    open_call = view.conversation.call(judged.call_id)
     if open_call is None:
         return
     tool = tools.get(open_call.call.name)
     if tool is None:
-        yield ReplayedVerdict(seq, open_call.call.name, recorded, None)
+        yield ReplayedVerdict(seq, open_call.call.name, judged, None)
         return
     try:
         call = TestedCall(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
-    yield ReplayedVerdict(seq, call.label, recorded, context.judge_call(call, view))
+    yield ReplayedVerdict(seq, call.label, judged, context.judge_call(call, view))
 
 
 def _row(verdict: ReplayedVerdict) -> dict[str, object]:

@@ -49,24 +49,24 @@ class ScheduledRuns:
         self._book, self._start_of, self._say = book, start_of, say
         self._now, self._sleep = now, sleep
 
-    async def run_due(self, only: Collection[int] = ()) -> int:
+    async def run_due(self, numbers: Collection[int] = ()) -> int:
         """Run all that is due, one after the other. Return how many were not answered.
 
-        With `only`, the other schedules are ignored; it has their numbers.
+        With `numbers`, only the schedules with these numbers run.
         """
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
         bad = 0
         for item in await to_thread.run_sync(self._book.list_schedules):
-            if (only and item.id not in only) or not item.may_be_due(self._now()):
+            if (numbers and item.id not in numbers) or not item.may_be_due(self._now()):
                 continue
             bad += await self._run(item) not in ("", "answered", "final")
         return bad
 
-    async def watch(self, only: Collection[int] = ()) -> None:
+    async def watch(self, numbers: Collection[int] = ()) -> None:
         """Run what is due, again and again."""
         while True:
-            await self.run_due(only)
+            await self.run_due(numbers)
             every, now = await to_thread.run_sync(self._book.list_schedules), self._now()
             due = [schedule.next - now for schedule in every if schedule.next is not None]
             # Others may add schedules, and a clock may be set: it never sleeps for long.

@@ -133,10 +133,10 @@ def _rules(args: Namespace, directory: Path) -> Permissions:
 
 
 def _rules_without(
-    rules: Sequence[str | RuleWithCases], others: Sequence[str | RuleWithCases]
+    rules: Sequence[str | RuleWithCases], more_rules: Sequence[str | RuleWithCases]
 ) -> Sequence[str]:
     texts, known = (
         [rule if isinstance(rule, str) else rule.rule for rule in some]
-        for some in (rules, others)
+        for some in (rules, more_rules)
     )
     return [text for text in texts if text not in known]

@@ -20,16 +20,18 @@ _MAX_TYPED_HITS = 200  # hits of a search while it is typed
 
 
 class SessionCatalogue:
-    """The sessions of one directory. `own` is the current session, which is not listed."""
+    """The sessions of one directory. `current` is the current session, which is not listed."""
 
-    def __init__(self, home: SessionIndex, directory: Path | str, own: str = "") -> None:
-        self._home, self._directory, self._own = home, directory, own
+    def __init__(
+        self, home: SessionIndex, directory: Path | str, current: str = ""
+    ) -> None:
+        self._home, self._directory, self._current = home, directory, current
 
     async def sessions(self) -> Sequence[Card]:
         """The other sessions of this directory that have messages, newest first."""
         catalogue = self._home.catalogue()
         cards = await anyio.to_thread.run_sync(sessions_of, catalogue, self._directory)
-        return [card for card in cards if card.id != self._own]
+        return [card for card in cards if card.id != self._current]
 
     def names(self) -> Sequence[tuple[str, str, str]]:
         """Id, name and title of each session, for completion. Reads the disk."""
@@ -59,7 +61,7 @@ class SessionCatalogue:
         works_here = works_in(self._directory)
 
         def is_other(card: Card) -> bool:
-            return card.id != self._own and works_here(card)
+            return card.id != self._current and works_here(card)
 
         try:
             hits = self._home.catalogue().search(

@@ -264,7 +264,7 @@ def _remove(workspace: Workspace, clone: Clone) -> None:
         root = workspace.tool_directory
         # The directory of a sandbox cannot be removed from inside, only emptied.
         script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
-        _run(workspace, f"cd / && {script}", opened=(f"{root}/.git", f"{root}/.git/config"))
+        _run(workspace, f"cd / && {script}", argv=(f"{root}/.git", f"{root}/.git/config"))
     else:
         shutil.rmtree(clone.directory, ignore_errors=True)
     _file_of(clone.name, ".json").unlink(missing_ok=True)
@@ -276,10 +276,10 @@ def _run(
     *,
     seconds: float = _GIT_SECONDS,
     network: bool = False,
-    opened: tuple[str, ...] = (),
+    argv: tuple[str, ...] = (),
     extras: CommandExtras = NOTHING_MORE,
 ) -> Finished:
-    confines = Confinement(writes=True, network=network, opened=opened)
+    confines = Confinement(writes=True, network=network, opened=argv)
 
     async def main() -> Finished:
         return await workspace.commands.run(

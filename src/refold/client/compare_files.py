@@ -46,21 +46,21 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
 
 
 async def diffs(
-    view: View, snapshots: Snapshots, since: Since, only: Collection[str]
+    view: View, snapshots: Snapshots, since: Since, files: Collection[str]
 ) -> tuple[Diff, ...]:
-    """The changed files with their changed lines. With `only`, no files but these; a scan of the
+    """The changed files with their changed lines. With `files`, no files but these; a scan of the
     last seconds is then reused, because a page asks for them one after the other.
     """
     try:
-        if not only:
+        if not files:
             snapshots.forget()
         before, after = await _trees(view, snapshots, since)
 
         def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
-            wanted = [path for path in paths if not only or path in only]
+            wanted = [path for path in paths if not files or path in files]
             if paths and not wanted:
                 return ()
-            return snapshots.patch(trees, after, wanted or only)
+            return snapshots.patch(trees, after, wanted or files)
 
         patches = await _compare(view, since, before, patch, lambda item: item[0].path)
     except ToolFailed as error:

@@ -49,28 +49,28 @@ class AddressRights(Struct, frozen=True):
             raise BadInput(_OTHER_PERSON.format(text=text[:200]))
 
 
-def address_named(text: str, named: Mapping[str, str]) -> str:
+def address_named(text: str, addresses: Mapping[str, str]) -> str:
     """The address that this is, or that the settings have by this name; "": it is a path.
 
     Raises `BadInput` for one that cannot be parsed.
     """
     address = text
-    if not is_address(text) and not (address := named.get(text, "")):
+    if not is_address(text) and not (address := addresses.get(text, "")):
         return ""
     try:
         return parse_address(address).text
     except BadInput as error:
         raise BadInput(
-            f"workspaces.{text}: {error}" if text in named else str(error)
+            f"workspaces.{text}: {error}" if text in addresses else str(error)
         ) from error
 
 
-def find_directory_elsewhere(text: str, named: Mapping[str, str]) -> Path | None:
+def find_directory_elsewhere(text: str, addresses: Mapping[str, str]) -> Path | None:
     """The directory that stands for this address or name; None if it is a path.
 
     Raises `BadInput` for an address that cannot be parsed.
     """
-    address = address_named(text, named)
+    address = address_named(text, addresses)
     return stand_in_directory(address) if address else None
 
 

@@ -266,19 +266,19 @@ class Launch:
         return App(settings, app.paths, app.environ, options, app.models)
 
     async def _switch_to(
-        self, left: Engine, id_: str, app: App, notices: tuple[str, ...]
+        self, previous: Engine, id_: str, app: App, notices: tuple[str, ...]
     ) -> OpenedSession:
-        same = left.view.session.id == id_
-        granted = left.view.rights.granted if same else ()
+        same = previous.view.session.id == id_
+        granted = previous.view.rights.granted if same else ()
         try:
             if same:
-                await left.pause()  # one writer: the next record opens it again
-            engine = await _resume(app, id_, left.record.claim if same else 0)
+                await previous.pause()  # one writer: the next record opens it again
+            engine = await _resume(app, id_, previous.record.claim if same else 0)
         except RefoldError:
             if app is not self.app:
                 await app.aclose()
             raise
-        await self.leave(left)
+        await self.leave(previous)
         if app is not self.app:
             await self.app.aclose()
             self._left.append(self.app)
@@ -289,12 +289,12 @@ class Launch:
         return self._to_opened(id_, engine, tuple(map(escape_to_one_line, all_notices)))
 
 
-def real_directories(named: Sequence[str | Path]) -> list[str]:
+def real_directories(directories: Sequence[str | Path]) -> list[str]:
     """The real path of each; "" stays. Raises `BadInput` if one is not a directory."""
-    for path in filter(None, map(str, named)):
+    for path in filter(None, map(str, directories)):
         if not os.path.isdir(path):
             raise BadInput(f"{path!r} is not a directory")
-    return [os.path.realpath(path) if str(path) else "" for path in named]
+    return [os.path.realpath(path) if str(path) else "" for path in directories]
 
 
 async def _resume(app: App, id_: str, claim: int) -> Engine:
@@ -309,13 +309,13 @@ async def _resume(app: App, id_: str, claim: int) -> Engine:
     return engine
 
 
-async def _leave_worktree(left: Engine, id_: str) -> None:
+async def _leave_worktree(engine: Engine, id_: str) -> None:
     """Record that a session leaves its worktree for another directory; it is kept."""
-    session = left.view.session
+    session = engine.view.session
     if session.worktree is not None and session.id == id_:
         tree = session.worktree
         event = WorktreeLeft(tree.left, tree.tree, branch=tree.branch)
-        await left.record(event, kept=True, by="person")
+        await engine.record(event, kept=True, by="person")
 
 
 async def answer_without_user(lines: Sequence[str], question: str) -> bool:

@@ -49,16 +49,16 @@ class EditorConversation(NewConversation, frozen=True, kw_only=True):
 
 
 def with_setup(
-    stored: NewConversation, setup: EditorConversation | None
+    conversation: NewConversation, setup: EditorConversation | None
 ) -> NewConversation:
     """What an editor passes, with the stored values that it cannot pass."""
     if setup is None:
-        return stored
+        return conversation
     return replace(
         setup,
-        preset=stored.preset,
-        system_prompt=stored.system_prompt,
-        log_requests=stored.log_requests,
+        preset=conversation.preset,
+        system_prompt=conversation.system_prompt,
+        log_requests=conversation.log_requests,
     )
 
 

@@ -189,9 +189,9 @@ class Permissions:
         )
 
     def runs_unasked(
-        self, request: Permission | Questions, wanted: Mode | None = None
+        self, request: Permission | Questions, trial_mode: Mode | None = None
     ) -> bool:
-        """Whether this call would run without a question in mode `wanted` (None: the present).
+        """Whether this call would run without a question in this mode (None: the present one).
 
         False for a call of a subagent: that is decided in its own session.
         """
@@ -203,7 +203,7 @@ class Permissions:
         def decide_in_mode(
             access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
         ) -> Decision:
-            return decide(access, wanted or mode, rules, facts)
+            return decide(access, trial_mode or mode, rules, facts)
 
         try:
             if tool is None:

@@ -84,12 +84,12 @@ class FollowedJournal(Recorder):
     ) -> bool:
         raise BadInput(self.ended or _OPEN_ELSEWHERE)
 
-    async def follow(self, until: float = inf) -> View:
-        """Fold new entries of the journal, up to event `until`, and publish them."""
+    async def follow(self, up_to: float = inf) -> View:
+        """Fold new entries of the journal, up to event `up_to`, and publish them."""
         async with self._lock:
             lines = await self._store.read(self._head.seq)
             for entry, head in codec.decode(lines, self._head):
-                if entry.seq > until:
+                if entry.seq > up_to:
                     break
                 self.view, self._head = apply(self.view, entry), head
                 self.hub.publish(entry)

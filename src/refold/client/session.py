@@ -238,14 +238,14 @@ class Session:
         return await self.send(ChangeTags(tuple(changes)))
 
     async def set_directory(
-        self, directory: str | Path = "", added: Sequence[str | Path] = ()
+        self, directory: str | Path = "", more_directories: Sequence[str | Path] = ()
     ) -> Sequence[str]:
         """Continue in another directory ("": the same), or with more of them. Returns what
         the user must know.
 
         Raises `BadInput` while a turn runs, and for a path that is not a directory. The handle stays the same; watchers must watch again.
         """
-        order = SetDirectory(str(directory), tuple(map(str, added)))
+        order = SetDirectory(str(directory), tuple(map(str, more_directories)))
         opened = (await self._order(order)).opened
         return opened.notices if opened is not None else ()
 
@@ -759,14 +759,14 @@ class Session:
     # -- Events
 
     def watch(
-        self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
+        self, limit: float = inf, *, live: float = inf, kinds: tuple[type, ...] = ()
     ) -> Subscription:
-        """Subscribe to events and live text, of the kinds in `only`, or all.
+        """Subscribe to events and live text, of these `kinds`, or of all.
 
         The subscription ends when more than `limit` frames wait. While `live` frames
         wait, live text is left out.
         """
-        return self._engine.hub.watch(limit, live=live, only=only)
+        return self._engine.hub.watch(limit, live=live, kinds=kinds)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` synchronously at each event, until the returned function is called."""

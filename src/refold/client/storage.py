@@ -70,18 +70,24 @@ class Storage:
     def files(self) -> Iterator[StoredFile]:
         return find_stored_files(self._paths, self._models)
 
-    def leftovers(self, deleted: frozenset[str] = frozenset()) -> Iterator[Leftover]:
-        """What belongs to no session, if those of `deleted` are gone."""
-        for path, name in self._leftover_paths(deleted):
+    def leftovers(
+        self, deleted_sessions: frozenset[str] = frozenset()
+    ) -> Iterator[Leftover]:
+        """What belongs to no session, if those of `deleted_sessions` are gone."""
+        for path, name in self._leftover_paths(deleted_sessions):
             yield Leftover(path, tree_size(path), name)
 
-    def _leftover_paths(self, deleted: frozenset[str]) -> Iterator[tuple[Path, str]]:
+    def _leftover_paths(
+        self, deleted_sessions: frozenset[str]
+    ) -> Iterator[tuple[Path, str]]:
         """Each directory, with its name below `sessions`, or "" for one of checkpoints."""
         for name in self._home.leftovers():
             yield self._home.path(name), name
         cards = self._home.catalogue(self._tell).cards(children=True)
-        cards = [card for card in cards if card.id.partition("/")[0] not in deleted]
-        sessions = {session.id for session in self._home.sessions()} - deleted
+        cards = [
+            card for card in cards if card.id.partition("/")[0] not in deleted_sessions
+        ]
+        sessions = {session.id for session in self._home.sessions()} - deleted_sessions
         directories = {card.about.directory for card in cards}
         # A journal that cannot be read, or was not indexed, may work in any of them.
         if sessions - {card.id for card in cards} or "" in directories:

@@ -179,9 +179,9 @@ class SessionWorkspace:
         return await preview(self._engine.view, self._snapshots, seq, what)
 
     async def diff(
-        self, since: "Since | None" = None, only: Collection[str] = ()
+        self, since: "Since | None" = None, files: Collection[str] = ()
     ) -> tuple[Diff, ...]:
-        """What has changed in the workspace, in this session or since then; with `only`, no
+        """What has changed in the workspace, in this session or since then; with `files`, no
         files but these, absolute or relative to the workspace.
 
         Raises `BadInput` if no files are checkpointed.
@@ -189,7 +189,7 @@ class SessionWorkspace:
         from refold.client.compare_files import SESSION_START, diffs
 
         view, snapshots = self._engine.view, self._require_snapshots()
-        paths = _resolve(await anyio.to_thread.run_sync(lambda: self.root), only)
+        paths = _resolve(await anyio.to_thread.run_sync(lambda: self.root), files)
         return await diffs(view, snapshots, since or SESSION_START, paths)
 
     async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
@@ -266,15 +266,15 @@ class SessionWorkspace:
         what: "RewindScope" = "both",
         *,
         drift: "DriftRule" = "refuse",
-        only: Sequence[str] = (),
+        paths: Sequence[str] = (),
     ) -> "RewindReport":
         """Go back to before event `seq`: the conversation, the files or both.
 
-        With `only`, no files but these, absolute or relative to the workspace. `drift`
+        With `paths`, no files but these, absolute or relative to the workspace. `drift`
         says what happens to files that other programs changed, as in `session.rewind`.
         """
         force, keep = drift == "overwrite", drift == "keep"
-        result = await self._send(Rewind(seq, what, force, tuple(only), keep))
+        result = await self._send(Rewind(seq, what, force, tuple(paths), keep))
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
 
@@ -298,7 +298,9 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
         root = await anyio.to_thread.run_sync(_root_of, app, engine)
         only = _resolve(root, order.only)
         drift = "keep" if order.keep_others else "overwrite" if order.force else "refuse"
-        return await rewind(engine, snapshots, order.to, order.what, drift=drift, only=only)
+        return await rewind(
+            engine, snapshots, order.to, order.what, drift=drift, paths=only
+        )
     what = _require_conversation("files" if order.only else order.what)
     planned = plan_rewind(engine.view, order.to, what)
     if not await engine.rewind(planned.mark):

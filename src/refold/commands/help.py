@@ -118,7 +118,7 @@ def wrap_in_rows(words: Sequence[str], width: int) -> Iterator[str]:
 
 def full_help(
     table: Sequence[SlashCommand],
-    own: Sequence[ShortcutInfo],
+    shortcuts: Sequence[ShortcutInfo],
     width: int,
     *,
     has_keys: bool = True,
@@ -135,7 +135,7 @@ def full_help(
                 max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS),
             ),
         )
-        for info in own
+        for info in shortcuts
     ]
     yield from _section("Templates and skills", shown, width)
     if has_keys:
@@ -155,23 +155,23 @@ def command_help(command: SlashCommand) -> Iterator[Line]:
 
 
 def topic_help(
-    name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]
+    name: str, table: Sequence[SlashCommand], shortcuts: Sequence[ShortcutInfo]
 ) -> list[Line]:
     """Return the help for this name. Raises `BadInput` if there is none."""
     wanted = name.removeprefix("/").lower()
     for command in table:
         if wanted in command.names:
             return list(command_help(command))
-    for info in own:
+    for info in shortcuts:
         if info.name == f"/{wanted}":
             usage = escape_to_one_line(f"{info.name} {info.usage}".strip())
             return [(("accent", usage),), line(f"  {escape_to_one_line(info.about)}")]
-    raise BadInput(unknown_command_error(wanted, (info.name for info in own)))
+    raise BadInput(unknown_command_error(wanted, (info.name for info in shortcuts)))
 
 
-def unknown_command_error(name: str, own: Iterable[str]) -> str:
+def unknown_command_error(name: str, shortcuts: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
-    near = similar(name, [*names(), *(entry.removeprefix("/") for entry in own)], 1)
+    near = similar(name, [*names(), *(entry.removeprefix("/") for entry in shortcuts)], 1)
     hint = (
         f"Did you mean /{escape_to_one_line(near[0])}?"
         if near

@@ -58,17 +58,17 @@ async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
     statuses = servers.statuses()
     wide = max(cells(one.config.name) for one in statuses)
 
-    def row(width: int, one: "ServerStatus") -> Line:
-        name = f"{one.config.name}{' ' * (wide - cells(one.config.name))}  "
-        state = f"{'not connected yet' if one.state == 'waiting' else one.state}  "
-        about = _server_text(one)
+    def row(width: int, server: "ServerStatus") -> Line:
+        name = f"{server.config.name}{' ' * (wide - cells(server.config.name))}  "
+        state = f"{'not connected yet' if server.state == 'waiting' else server.state}  "
+        about = _server_text(server)
         left = max(10, width - cells(name) - cells(state))
         return (
-            ("plain", name), (_STATE_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
+            ("plain", name), (_STATE_STYLES.get(server.state, "dim"), state), ("dim", cut(about, left)),
         )  # fmt: skip
 
     items = (
-        PickerItem(one.config.name, partial(row, one=one), one.config.name)
+        PickerItem(one.config.name, partial(row, server=one), one.config.name)
         for one in statuses
     )
     name = await _pick_action(context, Picker("MCP servers", tuple(items)))

@@ -61,9 +61,9 @@ async def _pick(context: CommandContext) -> None:
     picker = with_selection(picker, context.session.settings.terminal.theme)
     restore = terminal.use_theme("")
 
-    def preview(shown: Picker) -> None:
-        if shown.selection:
-            terminal.use_theme(shown.selection.id)
+    def preview(picker: Picker) -> None:
+        if picker.selection:
+            terminal.use_theme(picker.selection.id)
 
     answer = await context.pick(picker, on_move=preview)
     if answer is None or answer.selection is None:

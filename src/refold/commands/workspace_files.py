@@ -41,11 +41,11 @@ class WorkspaceFiles:
         self._pieces: tuple[tuple[str, ...], ...] = ()
         self._listing = False
 
-    def find(self, wanted: str) -> Sequence[str]:
+    def find(self, query: str) -> Sequence[str]:
         """Return the best matches first. Call it in a thread; the first call waits."""
         pieces = self._current_pieces()
-        best = nsmallest(_MAX_OFFERS, _matching_paths(wanted, pieces))
-        return [path for *_, path in best] or _similar_names(wanted, pieces)
+        best = nsmallest(_MAX_OFFERS, _matching_paths(query, pieces))
+        return [path for *_, path in best] or _similar_names(query, pieces)
 
     def _current_pieces(self) -> Sequence[Sequence[str]]:
         directory = self._directory()
@@ -89,14 +89,14 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _matching_paths(
-    wanted: str, pieces: Iterable[Sequence[str]]
+    query: str, pieces: Iterable[Sequence[str]]
 ) -> Iterator[tuple[bool, int, float, int, str]]:
     """Yield paths with these characters in this order, each with its rank."""
     from rapidfuzz import fuzz
 
-    letters = [re.escape(letter) for letter in wanted.lower() if not letter.isspace()]
+    letters = [re.escape(letter) for letter in query.lower() if not letter.isspace()]
     order = re.compile("".join(f"[^{x}\n]*{x}" for x in letters), re.IGNORECASE)
-    whole = wanted.lower()
+    whole = query.lower()
     for piece in pieces:
         for path in piece:
             if order.match(path):
@@ -113,20 +113,20 @@ def _matching_paths(
 _SCATTERED_RANK = 3
 
 
-def _rank(wanted: str, name: str, path: str) -> int:
-    if name.startswith(wanted):
+def _rank(query: str, name: str, path: str) -> int:
+    if name.startswith(query):
         return 0
-    if wanted in name:
+    if query in name:
         return 1
-    return 2 if wanted in path else _SCATTERED_RANK
+    return 2 if query in path else _SCATTERED_RANK
 
 
-def _similar_names(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
+def _similar_names(query: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
     """Return similar names if no path has these characters: one may be mistyped."""
     from rapidfuzz import fuzz, process
 
     matches = list[tuple[float, str]]()
-    name = wanted.lower().rpartition("/")[2]
+    name = query.lower().rpartition("/")[2]
     if not name:
         return ()
     for piece in pieces:

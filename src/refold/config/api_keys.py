@@ -54,10 +54,10 @@ class Keys:
         self,
         providers: Mapping[str, OwnProvider],
         environ: Mapping[str, str],
-        stored: Mapping[str, str],
+        stored_keys: Mapping[str, str],
         learn: Callable[[str], None],
     ) -> None:
-        self._own, self._environ, self._stored = providers, environ, stored
+        self._own, self._environ, self._stored = providers, environ, stored_keys
         self._learn, self._lock = learn, Lock()
         self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # the error of the last access to the keyring
@@ -227,10 +227,10 @@ def _find_program(program: str, environ: Mapping[str, str]) -> str:
         raise BadInput(f"the key_command {program!r} cannot be run: {error}") from error
 
 
-def _kill_group(started: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End the program with all that it has started, even if it has ended itself."""
     with suppress(ProcessLookupError):
-        os.killpg(started.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure_text(text: str, key: str) -> str:

@@ -89,12 +89,12 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
 
 
 def _take_valid(
-    converted: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
+    imported: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
 ) -> Iterator[str]:
     """Add the rules that name existing tools to `rules`; yield a note about each other rule."""
-    yield from converted.left
+    yield from imported.left
     by_verdict: dict[Verdict, tuple[str, ...]] = {
-        "allow": converted.allow, "ask": converted.ask, "deny": converted.deny,
+        "allow": imported.allow, "ask": imported.ask, "deny": imported.deny,
     }  # fmt: skip
     for verdict, texts in by_verdict.items():
         for text in texts:
@@ -102,9 +102,9 @@ def _take_valid(
                 yield f"{text!r} was left out: there is no such tool here"
             elif text not in rules[verdict]:
                 rules[verdict] = (*rules[verdict], text)
-    if converted.mode:
-        yield f"the mode was not imported: choose it with --permission-mode {converted.mode}"
-    for path in converted.directories:
+    if imported.mode:
+        yield f"the mode was not imported: choose it with --permission-mode {imported.mode}"
+    for path in imported.directories:
         yield f"the directory {path!r} was not imported: add it with --add-dir"
 
 

@@ -50,13 +50,13 @@ class FolderSettings(Struct, frozen=True):
         return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
-def reason_settings_ignored(source: Project, state: State, named: str = "") -> str:
+def reason_settings_ignored(source: Project, state: State, name: str = "") -> str:
     """The ignored settings of a folder and the reason; "" if there are none.
 
-    `named`: the file of agents that this start names, whose settings apply.
+    `name`: the file of agents that this start names, whose settings apply.
     """
-    if named:
-        source = without_agents(source, os.path.realpath(os.path.expanduser(named)))
+    if name:
+        source = without_agents(source, os.path.realpath(os.path.expanduser(name)))
     if not (source.files or source.problem):
         return ""
     place = f"{' and '.join(f.name for f in source.files)} in {source.folder}"

@@ -307,9 +307,9 @@ def _written_name(key: str, entry: Origin) -> str:
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
 
-def _choices_hint(whole: type[Struct], asked: str) -> str:
+def _choices_hint(whole: type[Struct], key: str) -> str:
 
-    may = choices(whole, parts_of(asked))
+    may = choices(whole, parts_of(key))
     return f"it can be {', '.join(map(repr, may))}" if may else ""
 
 

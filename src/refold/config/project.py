@@ -86,14 +86,14 @@ class Project(Struct, frozen=True):
         return tuple(file.settings for file in self.files)
 
 
-def read_project(directory: Path, own: Path) -> Project:
-    """The settings files in `directory`. `own`, the user's file, is not one of them.
+def read_project(directory: Path, user_file: Path) -> Project:
+    """The settings files in `directory`. `user_file`, the user's file, is not one of them.
 
     A folder cannot cause an error here: links are not followed and pipes not waited for.
     """
     folder = os.path.realpath(directory)
     try:
-        return Project(folder, tuple(_files(folder, own)))
+        return Project(folder, tuple(_files(folder, user_file)))
     except BadInput as error:
         return Project(folder, problem=str(error))
 
@@ -130,11 +130,11 @@ def content_lines(source: Project) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
+def _files(folder: str, user_file: Path) -> Iterator[ProjectFile]:
     def is_own(status: os.stat_result) -> bool:
         """Whether this folder is refold's own home."""
         with suppress(OSError):
-            return os.path.samestat(status, own.stat())
+            return os.path.samestat(status, user_file.stat())
         return False
 
     for called, content in read_small_files(
@@ -143,7 +143,7 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
         yield parse_file(
             called, _FILE_OWNERS[called.removeprefix(f"{PROJECT_DIRECTORY}/")], content
         )
-    if folder == os.path.realpath(own.parent):
+    if folder == os.path.realpath(user_file.parent):
         return  # those files are the user's own
     for called, content in read_small_files(folder, ".", MCP_FILES, is_own).items():
         name, mark = called.removeprefix("./"), sha256(content).hexdigest()
@@ -444,12 +444,12 @@ def _content(
         os.close(opened)
 
 
-def _read_whole(opened: int, label: str) -> bytes:
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
+def _read_whole(descriptor: int, label: str) -> bytes:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise _unreadable_error(label, "it is not a file")
     pieces, left = list[bytes](), MAX_SETTINGS_BYTES + 1
     try:
-        while left and (piece := os.read(opened, left)):
+        while left and (piece := os.read(descriptor, left)):
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:

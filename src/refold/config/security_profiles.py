@@ -71,8 +71,8 @@ def with_profile(
 
 
 def _settings(
-    settings: Mapping[str, object], chosen: Origin
+    settings: Mapping[str, object], source: Origin
 ) -> Iterable[tuple[str, Origin]]:
-    origin = f"{PROFILE_SETTING} {chosen.value} ({chosen.where})"
+    origin = f"{PROFILE_SETTING} {source.value} ({source.where})"
     for key, value in settings.items():
         yield key, Origin(value, origin)

@@ -93,11 +93,11 @@ def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> Sta
 
 
 def _valid_settings(
-    read: Callable[[], Layer], problems: list[str]
+    read_layer: Callable[[], Layer], problems: list[str]
 ) -> Iterator[tuple[str, Origin]]:
     """The valid part of a layer; each error is added to the problems."""
     try:
-        pairs = list(read())
+        pairs = list(read_layer())
     except BadInput as error:
         problems.append(str(error))
         return

@@ -51,7 +51,10 @@ def _table_around(document: dict[str, Any], path: Names) -> dict[str, Any]:
 
 
 def _edit(
-    text: str, path: Names, wanted: dict[str, Any], change: Callable[[TOMLDocument], None]
+    text: str,
+    path: Names,
+    new_document: dict[str, Any],
+    change: Callable[[TOMLDocument], None],
 ) -> str:
     line_end = "\r\n" if "\r\n" in text else "\n"
     try:
@@ -63,7 +66,9 @@ def _edit(
             after = re.sub(r"(?<!\r)\n", "\r\n", after)
         if whole != text and after.count("\n") <= whole.count("\n"):
             after = after.removesuffix(line_end)
-        if _without_empty_tables(tomllib.loads(after)) == _without_empty_tables(wanted):
+        if _without_empty_tables(tomllib.loads(after)) == _without_empty_tables(
+            new_document
+        ):
             return after
     except (TOMLKitError, ValueError):  # tomlkit cannot write a valid value here
         pass

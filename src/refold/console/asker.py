@@ -138,11 +138,11 @@ class Asker:
             request, self._session, self._printer, self._reader, self._send_draft
         )
 
-    async def _ask_form(self, form: Form, who: str, ask_one: AskOne) -> PermissionAnswer:
+    async def _ask_form(self, form: Form, asker: str, ask_one: AskOne) -> PermissionAnswer:
         from refold.console.form_prompt import FormPrompt, answer_line
 
         self._printer.ensure_blank_line()
-        self._printer.print_lines(subagent_lines(who))
+        self._printer.print_lines(subagent_lines(asker))
         answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)

@@ -140,16 +140,16 @@ def detect_capabilities(
     environ: Mapping[str, str],
     color: bool | None = None,
     *,
-    wanted: str = "auto",
+    display: str = "auto",
     theme: str = "auto",
 ) -> TerminalCapabilities:
-    """Return the capabilities. `wanted` is a display or `auto`; a pipe gets plain text."""
+    """Return the capabilities. `display` is a display or `auto`; a pipe gets plain text."""
     encoding = _encoding(out, environ)
     if not out.isatty():
         painted = colours.uses_colors(environ, has=False) if color is None else color
         return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
     known = None if is_dumb(environ) else read_terminfo(environ["TERM"])
-    shown = choose_display(wanted, environ, known)
+    shown = choose_display(display, environ, known)
     longer = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # a screen reader would read them aloud, one by one
@@ -254,10 +254,10 @@ def supports_links(environ: Mapping[str, str]) -> bool:
     )
 
 
-def to_link(url: str, painted: str) -> str:
+def to_link(url: str, text: str) -> str:
     """Return linked text. The rows of one link share an id, and light up together."""
     name = f"{zlib.crc32(url.encode()):x}"
-    return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"
+    return f"\x1b]8;id={name};{url}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
 # Which display a terminal gets. `plain` is text and newlines. `status` can erase one line,
@@ -269,19 +269,19 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 
 
 def choose_display(
-    wanted: str, environ: Mapping[str, str], known: Terminfo | None
+    display: str, environ: Mapping[str, str], terminfo: Terminfo | None
 ) -> Display:
-    """Return the display for the setting `wanted`, which may be `auto`.
+    """Return the display for the setting `display`, which may be `auto`.
 
     A name without a terminfo entry is that of a new terminal on a remote host: all of those
     understand xterm's codes.
     """
-    if wanted == "status":
-        return "status" if known is not None and known.back else "plain"
-    if wanted in ("plain", "line"):
-        return cast(Display, wanted)
+    if display == "status":
+        return "status" if terminfo is not None and terminfo.back else "plain"
+    if display in ("plain", "line"):
+        return cast(Display, display)
     if is_dumb(environ):
         return "plain"
-    if known is None or known.common:
+    if terminfo is None or terminfo.common:
         return "line"
-    return "status" if known.back else "plain"
+    return "status" if terminfo.back else "plain"

@@ -45,12 +45,12 @@ def are_colors_forced(environ: Mapping[str, str]) -> bool:
     )
 
 
-def color_count(environ: Mapping[str, str], known: Terminfo | None) -> int:
+def color_count(environ: Mapping[str, str], terminfo: Terminfo | None) -> int:
     """Return the number of colours, from terminfo or else from the environment."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
         return _MANY_COLORS
-    if known is not None:
-        return known.colors
+    if terminfo is not None:
+        return terminfo.colors
     return _MANY_COLORS if "256color" in environ.get("TERM", "") else _BRIGHT_COLORS
 
 
@@ -69,14 +69,14 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
     return ";".join(_to_theme_color(part, theme, colors) for part in split_codes(codes))
 
 
-def terminfo_sequences(codes: str, known: Terminfo) -> str:
+def terminfo_sequences(codes: str, terminfo: Terminfo) -> str:
     """Return the terminal's own sequences for the codes it supports."""
     sequence = ""
     for part in split_codes(codes):
         if (number := foreground_number(part)) is None:
-            sequence += known.marks.get(part, "")
-        elif known.inks:
-            sequence += known.inks[number if number < known.colors else number % 8]
+            sequence += terminfo.marks.get(part, "")
+        elif terminfo.inks:
+            sequence += terminfo.inks[number if number < terminfo.colors else number % 8]
     return sequence
 
 

@@ -42,10 +42,10 @@ class _FileHistory(History):
     """A history file: for each entry its time, then its lines, each after a plus sign."""
 
     def __init__(
-        self, path: Path, whole: Callable[[str], str], masked: Callable[[str], str]
+        self, path: Path, whole: Callable[[str], str], mask: Callable[[str], str]
     ) -> None:
         super().__init__()
-        self._path, self._whole, self._masked = path, whole, masked
+        self._path, self._whole, self._masked = path, whole, mask
 
     def load_history_strings(self) -> Iterable[str]:
         try:

@@ -41,11 +41,11 @@ def terminal_modes(source: int) -> list[Any]:
         return []
 
 
-def set_modes(source: int, wanted: list[Any]) -> None:
-    if not wanted:
+def set_modes(source: int, modes: list[Any]) -> None:
+    if not modes:
         return
     with suppress(termios.error):  # the terminal is gone
-        termios.tcsetattr(source, termios.TCSADRAIN, wanted)
+        termios.tcsetattr(source, termios.TCSADRAIN, modes)
 
 
 def suspend(modes: list[int] | None = None, group: int | None = None) -> None:

@@ -202,14 +202,14 @@ class _Question:
         self._printer.print_lines(subagent_lines(self._who))
         self._show_call(self._asked, 0 if whole else self._most)
 
-    def _show_call(self, call: CallToApprove, most: int) -> None:
+    def _show_call(self, call: CallToApprove, max_lines: int) -> None:
         self._printer.print_lines(
-            permission_question(call, self._printer.free_columns, max_lines=most)
+            permission_question(call, self._printer.free_columns, max_lines=max_lines)
         )
 
-    async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
+    async def answer(self, key: str | Key) -> PermissionAnswer | None:
         """Return the answer for this key, or None to ask again."""
-        match pressed:
+        match key:
             case "y":
                 return PermissionAnswer(True, "yes, once")
             case "s":
@@ -227,12 +227,12 @@ class _Question:
             case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
-                return await self._handle_other_choice(pressed)
+                return await self._handle_other_choice(key)
 
-    async def _handle_other_choice(self, pressed: str) -> PermissionAnswer | None:
-        if pressed.startswith(AMEND_MARK):
-            return await self._ask_for_message(pressed.removeprefix(AMEND_MARK))
-        await self._change_view(pressed)
+    async def _handle_other_choice(self, key: str) -> PermissionAnswer | None:
+        if key.startswith(AMEND_MARK):
+            return await self._ask_for_message(key.removeprefix(AMEND_MARK))
+        await self._change_view(key)
         return None
 
     async def _ask_for_message(self, choice: str) -> PermissionAnswer | None:
@@ -250,8 +250,8 @@ class _Question:
             case _:
                 return PermissionAnswer(False, "stopped", stop=True)
 
-    async def _change_view(self, pressed: str) -> None:
-        match pressed:
+    async def _change_view(self, key: str) -> None:
+        match key:
             case "w":
                 await self._write_rule()
             case "r":
@@ -282,22 +282,26 @@ class _Question:
             self._rule_sets = [rules, *others]
             return
 
-    async def _ask_about_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
+    async def _ask_about_all(
+        self, permissions: Sequence[Permission]
+    ) -> PermissionAnswer | None:
         """Show all these calls in full, and take one answer. None: one by one."""
-        for number, permission in enumerate(asked, 1):
+        for number, permission in enumerate(permissions, 1):
             self._printer.ensure_blank_line()
-            self._printer.print_text(f"{number} of {len(asked)}", "dim")
+            self._printer.print_text(f"{number} of {len(permissions)}", "dim")
             self._show_call(_call_to_approve(permission, self._session), 0)
-        others = tuple(permission for permission in asked if permission != self._request)
+        others = tuple(
+            permission for permission in permissions if permission != self._request
+        )
         while True:
             match await self.choose(_ALL_MENU):
                 case "y":
-                    text = f"yes to all {len(asked)}, once"
+                    text = f"yes to all {len(permissions)}, once"
                     return PermissionAnswer(True, text, also=others)
                 case "n":
                     if (no := await _ask_refusal(self._reader)) is None:
                         continue
-                    text = no.said.replace("no", f"no to all {len(asked)}", 1)
+                    text = no.said.replace("no", f"no to all {len(permissions)}", 1)
                     return no if no.stop else replace(no, said=text, also=others)
                 case Key.CTRL_C | Key.CTRL_D:
                     return PermissionAnswer(False, "stopped", stop=True)

@@ -56,7 +56,7 @@ class Printer:
                 self._out,
                 environ,
                 capabilities.color,
-                wanted=capabilities.display,
+                display=capabilities.display,
                 theme=theme,
             )
         )
@@ -220,13 +220,13 @@ class Printer:
             + (capabilities.cursor_up_sequence + capabilities.erase_line_sequence) * above
         )
 
-    def _write(self, painted: str, bare: str) -> None:
+    def _write(self, text: str, bare: str) -> None:
         self.written += 1
         if self._editor is None:
             self.clear_status()
         else:
             self._editor.erase()
-        self._send(painted)
+        self._send(text)
         self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
         self._at_start = bare.endswith("\n") and not self._begun
         if self._editor is not None:

@@ -52,7 +52,9 @@ def find_declared(
         tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
         for called, content in agents_in(project).items():
             path = os.path.join(project.folder, called)
-            files.append(parse_agent_file(content, called, path, environ, pinned=tools))
+            files.append(
+                parse_agent_file(content, called, path, environ, pinned_files=tools)
+            )
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):
@@ -71,13 +73,13 @@ def parse_agent_file(
     path: str,
     environ: Mapping[str, str],
     *,
-    pinned: Mapping[str, bytes] | None = None,
+    pinned_files: Mapping[str, bytes] | None = None,
 ) -> AgentFile:
     """The agents of one file. `label`: its name in messages. Raises `BadInput`.
 
-    `pinned` are the tools of a project, whose file this is; None: it is the user's own.
+    `pinned_files` are the tools of a project, whose file this is; None: it is the user's own.
     """
-    ours = pinned is None
+    ours = pinned_files is None
     label = escape_name(label)
     if path.endswith(".pl"):
         from refold.declared.facts import document_of
@@ -88,7 +90,7 @@ def parse_agent_file(
             os.path.dirname(path),
             ours,
             lambda at: _nearest(facts.lines, at),
-            pinned,
+            pinned_files,
         )
         return agents_of(facts.table, source, environ)
     try:
@@ -108,13 +110,13 @@ def parse_agent_file(
                 f"{label}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
     folder = os.path.dirname(path)
-    source = Source(label, folder, ours, lambda at: _line(text, kind, at), pinned)
+    source = Source(label, folder, ours, lambda at: _line(text, kind, at), pinned_files)
     if kind == ".json" and "agents" not in document:
         from refold.declared.loop_config import LOOP_FILES, agents_table
 
         if os.path.basename(path) in LOOP_FILES:
             source = Source(
-                label, folder, ours, lambda at: _line(text, kind, at[2:]), pinned
+                label, folder, ours, lambda at: _line(text, kind, at[2:]), pinned_files
             )
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)

@@ -139,14 +139,14 @@ def _parse(name: str, composition: Composition) -> _Module:
     return _Module(tuple(statements), tuple(imports))
 
 
-def _choose(statement: _Statement, chosen: Mapping[str, str]) -> list[_Statement]:
+def _choose(statement: _Statement, choices: Mapping[str, str]) -> list[_Statement]:
     """The statement under its name in the file; none where another one is chosen."""
     name = next(iter(statement.defines), "")
-    new = next((key for key, part in chosen.items() if part == name), "")
+    new = next((key for key, part in choices.items() if part == name), "")
     if new:
         text = re.sub(rf"\b{name}\b", new, statement.text, count=1)
         return [replace(statement, text=text, defines=frozenset({new}))]
-    return [] if name in chosen else [statement]
+    return [] if name in choices else [statement]
 
 
 def _is_docstring(node: ast.stmt) -> bool:
@@ -193,16 +193,16 @@ def _reachable_names(
     return frozenset(reachable)
 
 
-def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> str:
+def _imports(modules: Iterable[_Module], used_names: frozenset[str], program: str) -> str:
     """Return the imports that are used, sorted as formatters sort them."""
     whole, parts = set[str](), dict[str, set[str]]()
     for node in (node for module in modules for node in module.imports):
         if isinstance(node, ast.Import):
             whole |= {
-                alias.name for alias in node.names if alias.name.split(".")[0] in used
+                alias.name for alias in node.names if alias.name.split(".")[0] in used_names
             }
         elif node.module and not node.module.startswith(PARTS_PACKAGE):
-            names = {alias.name for alias in node.names if alias.name in used}
+            names = {alias.name for alias in node.names if alias.name in used_names}
             parts.setdefault(node.module, set()).update(names)
     lines = [f"import {name}" for name in sorted(whole)]
     for name, members in sorted(parts.items()):

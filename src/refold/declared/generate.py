@@ -310,14 +310,14 @@ def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _tools_that_ask(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
+def _tools_that_ask(variant: Variant, tools: Sequence[str]) -> frozenset[str]:
     """Return those of the offered tools whose calls have to be approved."""
     asking = set(confirm_tools(variant))
     if not (variant.auto_tools or variant.approval in ("yolo", "bypass")):
         asking |= _CHANGING_TOOLS
     if variant.approval in ("auto_edit", "accept-edits"):
         asking -= {"write_file", "edit_file"} - set(confirm_tools(variant))
-    return frozenset(asking & set(offered))
+    return frozenset(asking & set(tools))
 
 
 def _sections(backend: _Backend) -> tuple[Section, ...]:
@@ -374,7 +374,7 @@ def _readme(
     backend: _Backend,
     values: Mapping[str, Value],
     program: Path,
-    offered: Sequence[str],
+    tools: Sequence[str],
     left_out: Sequence[str],
 ) -> str:
     asking = sorted(cast("frozenset[str]", values["CONFIRM"]))
@@ -403,7 +403,7 @@ The exit code is 0 after an answer, 1 after an error, and 130 after Ctrl+C.
 
 ## What it does
 
-- Tools: {_join_names(offered)}; {asks}.{missing}
+- Tools: {_join_names(tools)}; {asks}.{missing}
 - {_context_sentence(variant, backend, values)}
 - The settings are at the top of `{program.name}`; change them there.
 

@@ -146,7 +146,7 @@ def token_limit(variant: Variant) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
+def profile_of(declared: Declared, known_tools: frozenset[str]) -> Profile:
     """The same agent as a profile: its prompt, its tools and its rules. Raises `BadInput`."""
     variant = declared.variant
     by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
@@ -155,25 +155,27 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
         "ask": list(confirm_tools(variant)),
     }
     in_files = _files_text(declared)
-    if taken := sorted(known.intersection(in_files)):
+    if taken := sorted(known_tools.intersection(in_files)):
         raise BadInput(
             f"{declared.where}: the agent {variant.name}: there is a tool {taken[0]!r} already: "
             "give yours another name"
         )
-    known = known.union(in_files)
+    known_tools = known_tools.union(in_files)
     if (tools := _list_tools(variant, in_files)) is not None:
         fields["tools"] = list(tools)
     try:
-        read = agent_definition(fields, prompt_of(declared), variant.name, known)
+        read = agent_definition(fields, prompt_of(declared), variant.name, known_tools)
     except BadDefinition as error:
         raise BadInput(f"{declared.where}: the agent {variant.name}: {error}") from error
     if read.notes:
         raise BadInput(f"{declared.where}: the agent {variant.name}: {read.notes[0]}")
-    described = _descriptions(declared, known)
+    described = _descriptions(declared, known_tools)
     return replace(read.profile, where=declared.where, descriptions=described)
 
 
-def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def _descriptions(
+    declared: Declared, known_tools: frozenset[str]
+) -> tuple[tuple[str, str], ...]:
     """Return the name of each tool in refold with its text in `describe`. Raises
     `BadInput`.
     """
@@ -181,7 +183,7 @@ def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str,
     for text in declared.variant.describe:
         named, _, words = (part.strip() for part in text.partition(":"))
         names = tool_names((named,))
-        if not words or not known.issuperset(names):
+        if not words or not known_tools.issuperset(names):
             raise BadInput(
                 f"{declared.where}: {declared.variant.name}.describe: {text[:60]!r} is not the "
                 "name of a tool and words about it: write 'bash: Run a command'"
@@ -237,8 +239,8 @@ def _provider_settings(declared: Declared, provider: str) -> dict[str, object]:
     }
 
 
-def _need_provider(declared: Declared, named: str, key: str) -> None:
-    if not named or named.startswith("command/"):
+def _need_provider(declared: Declared, name: str, key: str) -> None:
+    if not name or name.startswith("command/"):
         raise BadInput(
             f"{declared.where}: {declared.variant.name}.{key}: say which backend it is for, "
             'such as backend = "ollama"'

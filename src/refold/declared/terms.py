@@ -406,16 +406,16 @@ class _Tokens:
             raise self._error(f"there is no escape \\{sign}")
         return _ESCAPE_CHARS[sign], index + 1
 
-    def _value(self, written: str) -> int | float:
-        if written.startswith("0'"):
-            escape = written[2:]
+    def _value(self, text: str) -> int | float:
+        if text.startswith("0'"):
+            escape = text[2:]
             if escape.startswith("\\"):
                 return ord(self._escape(self._index - len(escape) + 1)[0] or "\0")
             return ord(escape[0])
-        if written[:2] in ("0x", "0o", "0b"):
-            return int(written, 0)
-        self._check_length(written, 1000)
-        plain = written.replace("_", "")
+        if text[:2] in ("0x", "0o", "0b"):
+            return int(text, 0)
+        self._check_length(text, 1000)
+        plain = text.replace("_", "")
         return float(plain) if "." in plain else int(plain)
 
     def _check_length(self, value: str, limit: int = _MAX_VALUE_CHARS) -> None:

@@ -150,7 +150,7 @@ class _Reader:
             source.pinned,
         )
 
-    def _values(self, name: str, below: Path) -> dict[str, Any]:
+    def _values(self, name: str, folder: Path) -> dict[str, Any]:
         path, source = ("agents", name), self._source
         own = _table(self._tables[name], path, source)
         values = {key: self._value(value, (*path, key)) for key, value in own.items()}
@@ -161,11 +161,11 @@ class _Reader:
             raise source.definition_error(
                 (*path, "extends"), _unknown_agent_text(base, tuple(self._tables))
             )
-        if base in (*below, name):
+        if base in (*folder, name):
             raise source.definition_error(
                 (*path, "extends"), f"{base!r} would extend itself"
             )
-        return {**self._values(base, (*below, name)), **values}
+        return {**self._values(base, (*folder, name)), **values}
 
     def _value(self, value: Any, path: Path) -> Any:
         key, source = path[-1], self._source

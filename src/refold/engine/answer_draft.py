@@ -192,10 +192,10 @@ class Draft:
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
-    def _count_chars(self, text: str, read: str = "") -> None:
-        """Count text of the response; `read` is text that the model did not write."""
+    def _count_chars(self, text: str, delta_text: str = "") -> None:
+        """Count text of the response; `delta_text` is text that the model did not write."""
         self._written_chars += len(text)
-        self._result_chars += len(read)
+        self._result_chars += len(delta_text)
         if self._written_chars + self._result_chars > MAX_RESPONSE_CHARS:
             raise ProviderError(ENDLESS_RESPONSE)
 
@@ -246,7 +246,7 @@ class Draft:
                 raise ProviderError(TOO_MANY_HOSTED_CALLS)
             self._hosted[delta.id] = HostedUse(delta.name)
             return CallComing(delta.name)
-        self._count_chars(delta.arguments, read=delta.text)
+        self._count_chars(delta.arguments, delta_text=delta.text)
         if (use := self._hosted.get(delta.id)) is not None:
             arguments = _to_json(delta.arguments)
             self._hosted[delta.id] = replace(use, arguments=arguments, result=delta)

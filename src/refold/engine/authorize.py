@@ -102,14 +102,14 @@ def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access
     )
 
 
-def _parse_hosts(wanted: object) -> tuple[str, ...]:
+def _parse_hosts(value: object) -> tuple[str, ...]:
     """The hosts that a call names, as patterns. Raises `ToolFailed`."""
-    if not isinstance(wanted, (list, tuple)) or not wanted:
+    if not isinstance(value, (list, tuple)) or not value:
         return ()
     from refold.values.hosts import expand_all
 
     try:
-        return expand_all(map(str, cast("Sequence[object]", wanted)))
+        return expand_all(map(str, cast("Sequence[object]", value)))
     except ValueError as error:
         raise ToolFailed(f"hosts: {error}. Nothing was done.") from error
 
@@ -173,12 +173,12 @@ def session_grants(view: View, parent: ParentRights | None = None) -> Sequence[s
     return (*view.rights.granted, *(parent.grants if parent else ()))
 
 
-def stricter_decision(own: Decision, other: Decision) -> Decision:
+def stricter_decision(decision: Decision, other: Decision) -> Decision:
     """What both decisions allow. If both ask or deny, the second gives the reason."""
     first, second = (
-        (other, own)
-        if _STRICTNESS_RANK[other.verdict] >= _STRICTNESS_RANK[own.verdict]
-        else (own, other)
+        (other, decision)
+        if _STRICTNESS_RANK[other.verdict] >= _STRICTNESS_RANK[decision.verdict]
+        else (decision, other)
     )
     mine, theirs = first.confines, second.confines
     both = Confinement(
@@ -195,12 +195,12 @@ def stricter_decision(own: Decision, other: Decision) -> Decision:
     return replace(first, once=once, outside=outside, confines=both)
 
 
-def _git_paths(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
+def _git_paths(mine: Confinement, limits: Confinement) -> tuple[str, ...]:
     """The paths that both let git write, without those that both open by name."""
     first, second = (
-        (*confinement.opened, *confinement.of_git) for confinement in (mine, theirs)
+        (*confinement.opened, *confinement.of_git) for confinement in (mine, limits)
     )
-    named = {path for path in mine.opened if path in theirs.opened}
+    named = {path for path in mine.opened if path in limits.opened}
     return tuple(path for path in first if path in second and path not in named)
 
 

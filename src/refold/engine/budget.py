@@ -152,18 +152,18 @@ async def request_more(
     return larger_budget is not None
 
 
-def _larger_budget(have: Budget, more: Budget) -> Budget:
+def _larger_budget(have: Budget, extra: Budget) -> Budget:
     """The larger of two grants: two requested at once may arrive in either order."""
     return Budget(
-        _larger_limit(have.dollars, more.dollars),
-        _larger_limit(have.tokens, more.tokens),
-        _larger_limit(have.calls, more.calls),
-        _larger_limit(have.seconds, more.seconds),
+        _larger_limit(have.dollars, extra.dollars),
+        _larger_limit(have.tokens, extra.tokens),
+        _larger_limit(have.calls, extra.calls),
+        _larger_limit(have.seconds, extra.seconds),
     )
 
 
-def _larger_limit(have: _Number | None, more: _Number | None) -> _Number | None:
-    return None if have is None or more is None else max(have, more)
+def _larger_limit(have: _Number | None, extra: _Number | None) -> _Number | None:
+    return None if have is None or extra is None else max(have, extra)
 
 
 def estimate_next_step(view: View, price: Price) -> Estimate:
@@ -262,8 +262,8 @@ async def ask_outside_conversation(
     return response.text
 
 
-def to_settled(seq: int, model: str, paid: Charge | None, failed: str) -> Settled:
-    """The end of a call without a result; `paid` is the charge for dropped responses."""
-    if paid is None:
+def to_settled(seq: int, model: str, charge: Charge | None, failed: str) -> Settled:
+    """The end of a call without a result; `charge` is the charge for dropped responses."""
+    if charge is None:
         return Settled(seq, model=model, failed=failed)
-    return Settled(seq, paid.usage, paid.model, paid.cost, failed)
+    return Settled(seq, charge.usage, charge.model, charge.cost, failed)

@@ -66,9 +66,9 @@ async def add_preview(
 
 
 async def _compute_changes(
-    call: ToolCall, world: World, files: Files, known: dict[str, str]
+    call: ToolCall, world: World, files: Files, texts: dict[str, str]
 ) -> tuple[Diff, ...]:
-    """Run the tool on `files` and return the changes; adds new versions to `known`."""
+    """Run the tool on `files` and return the changes; adds new versions to `texts`."""
     tool = world.tool(call.name)
     if tool is None:
         return ()
@@ -79,7 +79,7 @@ async def _compute_changes(
         return ()
     own = files.only(_real_paths(call, world))
     # The user decides.
-    dependencies = {"files": own, "known": known, "unread": frozenset[str]()}
+    dependencies = {"files": own, "known": texts, "unread": frozenset[str]()}
     try:
         reply = await tool.run(
             **arguments, **{name: dependencies[name] for name in tool.signature().needs}
@@ -89,7 +89,7 @@ async def _compute_changes(
     except Exception as error:  # a tool's bug must not end the session
         raise ToolFailed(f"{type(error).__name__}: {error}") from error
     changes = tuple(part for part in reply.shown if isinstance(part, Diff))
-    known.update({diff.path: diff.after for diff in changes})
+    texts.update({diff.path: diff.after for diff in changes})
     return changes
 
 

@@ -217,13 +217,16 @@ async def _execute(
 
 
 async def _fail_in_dry_run(
-    call: ToolCall, own: Mapping[str, object], world: World, running: RunningCall
+    call: ToolCall,
+    own_dependencies: Mapping[str, object],
+    world: World,
+    running: RunningCall,
 ) -> Ended | None:
     """The end of an edit that fails, which is not worth a checkpoint. None if it works."""
     tool = world.tool(call.name)
     if tool is None or not tool.dry_run or world.snapshots is None:
         return None
-    end = await run_tool(call, tool, world, running, own)
+    end = await run_tool(call, tool, world, running, own_dependencies)
     return end if end.outcome == "failed" else None
 
 
@@ -381,15 +384,15 @@ async def run_tool(
     tool: Tool,
     world: World,
     running: RunningCall,
-    own: Mapping[str, object],
+    own_dependencies: Mapping[str, object],
 ) -> Ended:
     """Run the call. Any failure of the tool becomes a result for the model.
 
-    `own` are the dependencies of this call alone.
+    `own_dependencies` are the dependencies of this call alone.
     """
     dependencies = {
         **world.tool_dependencies,
-        **own,
+        **own_dependencies,
         "known": running.record.view.file_hashes.files,
         "progress": running.progress,
     }
@@ -402,7 +405,7 @@ async def run_tool(
         run = partial(tool.run, **arguments, **supplied)
         if world.results is None:
             return await end_as_done(call.id, await run(), world, running.record)
-        files = cast("Files | None", own.get("files"))
+        files = cast("Files | None", own_dependencies.get("files"))
         reply, cached = await world.results.get_reply(tool, arguments, files, run)
         end = await end_as_done(call.id, reply, world, running.record)
         return replace(end, cached=cached)

@@ -33,19 +33,23 @@ async def find_external_edits(world: World, record: Record) -> None:
         await record(ExternalEditsFound(edits), by="place")
 
 
-def find_changes(known: Mapping[str, str], files: Files) -> tuple[tuple[str, str], ...]:
-    """Which of the newest files of `known` are "changed" or "deleted", newest first.
+def find_changes(
+    known_hashes: Mapping[str, str], files: Files
+) -> tuple[tuple[str, str], ...]:
+    """Which of the newest files of `known_hashes` are "changed" or "deleted", newest first.
 
     Files that are too large or cannot be read are skipped.
     """
     changes, left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
-    for index, path in enumerate(list(known)[: -_MAX_FILES - 1 : -1]):
-        if not known[path] or left <= 0:  # of earlier reports; more would take too long
+    for index, path in enumerate(list(known_hashes)[: -_MAX_FILES - 1 : -1]):
+        if (
+            not known_hashes[path] or left <= 0
+        ):  # of earlier reports; more would take too long
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
         left -= _MAX_FILE_BYTES if content is None else len(content)
         if content is not None:
-            if sha256(content).hexdigest() != known[path]:
+            if sha256(content).hexdigest() != known_hashes[path]:
                 changes.append((path, "changed"))
         elif _is_deleted(path, files):
             changes.append((path, "deleted"))

@@ -61,12 +61,12 @@ class Trace:
         return events
 
 
-def _common_prefix(one: bytes, other: bytes) -> int:
+def _common_prefix(left: bytes, right: bytes) -> int:
     """The length of the common prefix. Binary search, for speed."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if left[low:middle] == right[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -135,8 +135,8 @@ class BudgetGrant(Protocol):
         """The share of the budget behind the grant that is left, 0 to 1."""
         ...
 
-    async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
-        """Return a larger total grant, so that `need` fits in addition to `used`.
+    async def request_more(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
+        """Return a larger total grant, so that `need` fits in addition to `usage`.
 
         Returns None if nothing is left.
         """
@@ -179,9 +179,9 @@ class FolderInstructions(Protocol):
         ...
 
     async def instructions_below(
-        self, files: Sequence[str], known: Collection[str]
+        self, files: Sequence[str], known_files: Collection[str]
     ) -> InstructionsFound | None:
-        """The instructions for these files (real paths) that are not `known` yet."""
+        """The instructions for these files (real paths) that are not `known_files` yet."""
         ...
 
 

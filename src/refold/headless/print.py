@@ -218,7 +218,7 @@ async def run_turn(
             return await run_turn(session, prompt, output, limit, stops)
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
     watch, clock = (
-        session.watch(live=MAX_WAITING_NEWS, only=output.printed_types),
+        session.watch(live=MAX_WAITING_NEWS, kinds=output.printed_types),
         _Clock(limit, stops),
     )
     stops.gently = lambda why: session.interrupt(reason=why)

@@ -123,7 +123,7 @@ def _erasing_printer() -> "Printer | None":
     from refold.console.capabilities import detect_capabilities
     from refold.console.printer import Printer
 
-    capabilities = detect_capabilities(sys.stderr, os.environ, wanted="status")
+    capabilities = detect_capabilities(sys.stderr, os.environ, display="status")
     return Printer(sys.stderr, capabilities) if capabilities.moves else None
 
 

@@ -53,7 +53,7 @@ def failure_answer(hook: Hook, reason: str) -> HookAnswer:
     return HookAnswer(outcome, _shorten(reason, _MAX_REASON_CHARS), by_failure=blocks)
 
 
-def program_answer(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
+def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> HookAnswer:
     """The answer of a command that has ended by itself."""
     if code == BLOCKING_STATUS:
         return HookAnswer(
@@ -62,7 +62,7 @@ def program_answer(hook: Hook, code: int | None, printed: str, errors: str) -> H
     if code != 0:
         detail = f": {_first_line(errors)}" if errors.strip() else ""
         return failure_answer(hook, f"it ended with status {code}{detail}")
-    text = printed.removeprefix("\ufeff").strip()
+    text = output.removeprefix("\ufeff").strip()
     if text.startswith("{"):
         try:
             document = json.loads(text)

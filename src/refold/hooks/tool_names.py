@@ -51,17 +51,17 @@ def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, obje
 
 
 def arguments_from_hook(
-    tool: str, before: Mapping[str, object], changed: Mapping[str, object]
+    tool: str, before: Mapping[str, object], changes: Mapping[str, object]
 ) -> dict[str, object]:
     """Convert an input that a hook changed. `before` are the arguments of the call.
 
     If both names of a parameter are present, the changed one counts.
     """
     theirs = _HOOK_PARAMETERS.get(tool, {})
-    arguments = {name: value for name, value in changed.items() if name not in theirs}
+    arguments = {name: value for name, value in changes.items() if name not in theirs}
     for name, ours in theirs.items():
-        if name in changed and (
+        if name in changes and (
             ours not in arguments or arguments[ours] == before.get(ours)
         ):
-            arguments[ours] = changed[name]
+            arguments[ours] = changes[name]
     return arguments

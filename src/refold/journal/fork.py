@@ -162,14 +162,14 @@ def _link(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> N
     disk.sync_directory(ours)
 
 
-def _link_blob(theirs: Path, ours: Path, disk: Disk) -> None:
+def _link_blob(source: Path, target: Path, disk: Disk) -> None:
     try:
-        os.link(theirs, ours, follow_symlinks=False)
+        os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:
         raise
     except OSError:  # a file system without hard links
-        blob = theirs.read_bytes()
-        file = disk.open(ours, new=True)
+        blob = source.read_bytes()
+        file = disk.open(target, new=True)
         try:
             disk.write(file, blob, 0)
             disk.sync(file)

@@ -110,7 +110,7 @@ def tool_name(server: str, remote: str) -> str:
     return f"{name[: _MAX_NAME_CHARS - 9]}_{mark}"
 
 
-def resource_tool(read: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:
+def resource_tool(read_resource: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:
     """Return the tool that reads resources, which messages name as `@server:uri`."""
 
     @tool(Effect.NET, subject="uri")
@@ -121,7 +121,7 @@ def resource_tool(read: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool
         context: Context,
     ) -> Reply:
         """Read a resource of an MCP server, which a message names as @server:uri."""
-        return await read(server, uri, context)
+        return await read_resource(server, uri, context)
 
     return mcp__read_resource
 

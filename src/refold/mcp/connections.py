@@ -75,9 +75,9 @@ class ServerStatus(Struct, frozen=True):
 
 
 def explain_missing(
-    name: str, statuses: Sequence[ServerStatus], refused: Sequence[str]
+    name: str, statuses: Sequence[ServerStatus], refused_names: Sequence[str]
 ) -> str:
-    """Explain why a tool is missing, or return "". `refused` is from `as_tools`."""
+    """Explain why a tool is missing, or return "". `refused_names` is from `as_tools`."""
     from refold.mcp.as_tools import tool_name
 
     for status in statuses:
@@ -86,7 +86,7 @@ def explain_missing(
         if not name.startswith(prefix):
             continue
         if (
-            why := next((line for line in refused if name in line), "")
+            why := next((line for line in refused_names if name in line), "")
             or status.lost_sentence
         ):
             return f"There is no tool {name!r}: {why}."

@@ -21,9 +21,9 @@ _NODE_FRAME = re.compile(r"\s+at ")
 _FRAME_MARKS = " |+-"  # what Python puts in front of an exception group's lines
 
 
-def failure_line(printed: str) -> str:
+def failure_line(output: str) -> str:
     """Return the error of the last trace, or the last line; "" without output."""
-    lines = [line for line in printed.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     trace = next(
         (n for n in reversed(range(len(lines))) if _TRACE_LINE.match(lines[n])), None
     )

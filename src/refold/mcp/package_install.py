@@ -347,9 +347,9 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
     raise BadInput(_no_program_error(launch, others))
 
 
-def _choose(programs: Mapping[str, str], wanted: str) -> str:
-    if wanted in programs:
-        return programs[wanted]
+def _choose(programs: Mapping[str, str], program: str) -> str:
+    if program in programs:
+        return programs[program]
     return next(iter(programs.values())) if len(programs) == 1 else ""
 
 
@@ -399,10 +399,10 @@ def _is_package(name: str, launch: PackageLaunch) -> bool:
     return normalize_distribution(name) in map(normalize_distribution, names)
 
 
-def _no_program_error(launch: PackageLaunch, others: Iterable[str]) -> str:
+def _no_program_error(launch: PackageLaunch, programs: Iterable[str]) -> str:
     program = f" {launch.program!r}" if launch.program else ""
     why = f"{launch.names} was installed, but has no program{program} to start"
-    if not (names := sorted(set(others))):
+    if not (names := sorted(set(programs))):
         return why
     launcher = "npx -y --package" if launch.kind == "node" else "uvx --from"
     return (

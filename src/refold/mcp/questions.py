@@ -74,8 +74,8 @@ async def ask(elicitation: Elicitation, context: Context) -> Asked:
     return asked
 
 
-async def _withdraw_when(done: Event, context: Context) -> None:
-    await anyio.to_thread.run_sync(done.wait, abandon_on_cancel=True)
+async def _withdraw_when(end: Event, context: Context) -> None:
+    await anyio.to_thread.run_sync(end.wait, abandon_on_cancel=True)
     await context.withdraw()
 
 

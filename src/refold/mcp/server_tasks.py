@@ -147,14 +147,14 @@ async def _answer(
     session: ClientSession,
     task_id: str,
     requests: Mapping[str, Any],
-    answered: set[str],
+    answered_ids: set[str],
 ) -> None:
     """Put those questions of a task to the user that were not put yet."""
     responses = dict[str, Any]()
     for key, raw in requests.items():
-        if key in answered:
+        if key in answered_ids:
             continue
-        answered.add(key)
+        answered_ids.add(key)
         request = _INPUT_REQUEST.validate_python(raw, by_name=False)
         context = ClientRequestContext(session=session, request_id=key, meta=None)
         response = await session.dispatch_input_request(context, request)

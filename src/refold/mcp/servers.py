@@ -440,8 +440,8 @@ class _Fields:
             self._note_wrong_field(key, "a list of texts")
         return cast("list[object]", value)
 
-    def _note_wrong_field(self, key: str, wanted: str) -> None:
+    def _note_wrong_field(self, key: str, expectation: str) -> None:
         text = repr(self._said.get(key))
         raise BadInput(
-            f"the MCP server {self._name!r}: {key} must be {wanted}, and not {text:.60}"
+            f"the MCP server {self._name!r}: {key} must be {expectation}, and not {text:.60}"
         )

@@ -115,7 +115,7 @@ class Subscriptions:
             with anyio.move_on_after(_ANSWER_SECONDS):
                 await opened.wait()
 
-    async def _keep_stream(self, client: Client, opened: anyio.Event) -> None:
+    async def _keep_stream(self, client: Client, on_open: anyio.Event) -> None:
         """Keep a stream open until a newer one replaces it. The message handler gets the changes."""
         with anyio.CancelScope() as scope:
             before, self._stream = self._stream, scope
@@ -126,7 +126,7 @@ class Subscriptions:
                     ) as changes:
                         if before is not None:
                             before.cancel()
-                        opened.set()
+                        on_open.set()
                         async for _ in changes:
                             pass
                 except (MCPError, ValidationError, TimeoutError) as error:
@@ -137,7 +137,7 @@ class Subscriptions:
                 except SubscriptionLost as error:
                     self._log(f"reports changes of resources no longer: {error}")
                 await anyio.sleep(_LISTEN_PAUSE_SECONDS)
-        opened.set()
+        on_open.set()
 
     async def _request(
         self, client: Client, request: types.SubscribeRequest | types.UnsubscribeRequest

@@ -245,9 +245,9 @@ class _Program:
         return "\n".join(line for moment, line in self._recent if moment >= since)
 
 
-def _describe_exit(finished: Finished, printed: str) -> str:
+def _describe_exit(finished: Finished, output: str) -> str:
     """Describe how a program exited unexpectedly, with the error that it printed."""
-    error = failure_line(printed)
+    error = failure_line(output)
     last = f": {error}" if error else ""
     if finished.no_namespaces and reports_no_namespaces(finished.text[-_LAST_CHARS:]):
         last = f"{last}; {NAMESPACES_REFUSED}"

@@ -117,12 +117,12 @@ def prompt() -> str:
 def request_text(
     messages: Sequence[PersonWords],
     answers: Sequence[DistilledAnswer],
-    known: Sequence[ListedNote],
+    listed_notes: Sequence[ListedNote],
 ) -> str:
     """The text of the request: the existing notes, and the messages with numbers."""
     notes = [
         f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
-        for item in known
+        for item in listed_notes
     ]
     rows = sorted(
         (*newest_messages(messages), *answers[-_MAX_ANSWERS:]), key=lambda row: row.seq
@@ -145,14 +145,14 @@ def parse_drafts(answer: str) -> tuple[Draft, ...] | None:
 def check_drafts(
     proposals: Sequence[Draft],
     messages: Sequence[PersonWords],
-    known: Sequence[ListedNote],
+    listed_notes: Sequence[ListedNote],
     session: str,
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
     messages = newest_messages(messages)  # those that the model was shown
     for draft in proposals:
-        note = _check(draft, messages, known, session)
+        note = _check(draft, messages, listed_notes, session)
         if note and not any(is_nearly_same(note.text, other.text) for other in notes):
             notes.append(note)
     return tuple(notes[:MAX_NOTES])
@@ -175,7 +175,10 @@ def _is_filler(text: str) -> bool:
 
 
 def _check(
-    draft: Draft, messages: Sequence[PersonWords], known: Sequence[ListedNote], session: str
+    draft: Draft,
+    messages: Sequence[PersonWords],
+    listed_notes: Sequence[ListedNote],
+    session: str,
 ) -> NewNote | None:
     target, words = (
         section_named(draft.section),
@@ -185,7 +188,7 @@ def _check(
     # The part that is cut off might be an "unless".
     if target is None or not words or not text or text.endswith("…"):
         return None
-    old = next((n for n in known if _is_note(n, draft.replaces)), None)
+    old = next((n for n in listed_notes if _is_note(n, draft.replaces)), None)
     if old and not may_replace(old.line.text, text):
         old = None
     before = old.line.text if old else ""
@@ -193,7 +196,7 @@ def _check(
     if not is_grounded(text, texts, before):
         return None
     if any(
-        lifts_prohibition(message.line.text, text) for message in known
+        lifts_prohibition(message.line.text, text) for message in listed_notes
     ) and not is_stated_in_order(text, texts):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))

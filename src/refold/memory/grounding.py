@@ -34,29 +34,29 @@ _MIN_OVERLAP = 0.75  # of the words of a forbidding note, in its replacement
 _WORDS_PER_MISS = 6  # one in this number of words need not be the user's
 
 
-def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
+def is_grounded(text: str, words: Sequence[str], source: str = "") -> bool:
     """Whether the note `text` follows from these messages of the user.
 
-    `known` is a note that this one replaces: its words may stay, but new ones must be the
+    `source` is a note that this one replaces: its words may stay, but new ones must be the
     user's.
     """
     all_words = "\n".join(words)
-    if not _has_literals(text, f"{all_words}\n{known}"):
+    if not _has_literals(text, f"{all_words}\n{source}"):
         return False
     mine, theirs, old = (
         _all_words(text),
         _all_words(all_words),
-        _all_words(known),
+        _all_words(source),
     )
     new = [word for word in mine if not _is_among(word, old)]
     asked = new or mine  # if nothing is new, the user must have said all of it
     missing = [word for word in asked if not _is_among(word, theirs)]
-    may_miss = 0 if known else len(mine) // _WORDS_PER_MISS
+    may_miss = 0 if source else len(mine) // _WORDS_PER_MISS
     if not mine or len(missing) > may_miss:
         return False
     if not all(_is_in_one_sentence(clause, all_words, old) for clause in _clauses(text)):
         return False
-    return _has_same_sense(text, [*words, *([known] if known else [])])
+    return _has_same_sense(text, [*words, *([source] if source else [])])
 
 
 def may_replace(old: str, new: str) -> bool:
@@ -128,10 +128,10 @@ def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
     )
 
 
-def _is_in_order(wanted: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether `wanted` occur among `words` in this order."""
+def _is_in_order(parts: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether `parts` occur among `words` in this order."""
     left = iter(words)
-    return all(any(_is_among(word, (other,)) for other in left) for word in wanted)
+    return all(any(_is_among(word, (other,)) for other in left) for word in parts)
 
 
 def _has_literals(text: str, message: str) -> bool:
@@ -206,15 +206,15 @@ def _has_same_sense(text: str, messages: Sequence[str]) -> bool:
     return all(_keeps_sense(clause, theirs) for clause in _clauses(text))
 
 
-def _keeps_sense(clause: str, theirs: Sequence[str]) -> bool:
+def _keeps_sense(clause: str, others: Sequence[str]) -> bool:
     mine = _all_words(clause)
     scores = [
-        sum(_is_among(word, words) for word in mine) for words in map(_all_words, theirs)
+        sum(_is_among(word, words) for word in mine) for words in map(_all_words, others)
     ]
     best = max(scores, default=0)
     if not best:
         return True  # no common words: that is checked elsewhere
-    nearest = [t for t, score in zip(theirs, scores, strict=True) if score == best]
+    nearest = [t for t, score in zip(others, scores, strict=True) if score == best]
     return any(
         _is_negative(clause) == _is_negative(t)
         or _has_turn_word(clause)

@@ -54,12 +54,12 @@ def file_lock(lock: Path, timeout: float = _LOCK_SECONDS) -> Generator[None]:
         os.close(opened)
 
 
-def _take_lock(opened: int, lock: Path, until: float) -> None:
+def _take_lock(descriptor: int, lock: Path, deadline: float) -> None:
     while True:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 raise BadInput(
                     f"{lock} is held by another refold: try again when that has ended"
                 ) from error

@@ -180,11 +180,11 @@ class Memory:
 
 
 def _difference(
-    before: Page, after: Page, crowded: Sequence[NoteLine], timestamp: float
+    before: Page, after: Page, removed: Sequence[NoteLine], timestamp: float
 ) -> list[NoteChange]:
     old, new = before.lines, after.lines
     had, has = ({normalize(line.text) for line in lines} for lines in (old, new))
-    full = {normalize(line.text) for line in crowded}
+    full = {normalize(line.text) for line in removed}
     gone = [line for line in old if normalize(line.text) not in has]
     why = {True: "no room", False: "replaced"}
     return [
@@ -200,13 +200,13 @@ def _difference(
     ]
 
 
-def _find_note(text: str, known: Sequence[ListedNote]) -> ListedNote:
+def _find_note(text: str, notes: Sequence[ListedNote]) -> ListedNote:
     wanted = normalize(text)
     number = text.strip().removeprefix("#")
-    matches = [note for note in known if str(note.number) == number]
+    matches = [note for note in notes if str(note.number) == number]
     if not matches:
-        same = [note for note in known if normalize(note.line.text) == wanted]
-        part = [note for note in known if wanted and wanted in normalize(note.line.text)]
+        same = [note for note in notes if normalize(note.line.text) == wanted]
+        part = [note for note in notes if wanted and wanted in normalize(note.line.text)]
         matches = same[:1] or part
     if len({normalize(note.line.text) for note in matches}) == 1:
         return matches[0]
@@ -216,15 +216,15 @@ def _find_note(text: str, known: Sequence[ListedNote]) -> ListedNote:
     raise BadInput(f"{text!r} is in {len(matches)} notes: {several}; give the number")
 
 
-def _forget_in(file: Path, wanted: str) -> None:
+def _forget_in(file: Path, text: str) -> None:
     before = notes_file.read(memory_files.read_content(file))
-    after = notes_file.without_notes(before, lambda line: normalize(line.text) == wanted)
+    after = notes_file.without_notes(before, lambda line: normalize(line.text) == text)
     if after != before:
         memory_files.replace(file, notes_file.page_text(after))
     beside = file.with_suffix(".json")
     known = note_origins.read(beside, NoteState)
-    origins = {key: origin for key, origin in known.origins.items() if key != wanted}
-    changes = tuple(c for c in known.changes if normalize(c.text) != wanted)
+    origins = {key: origin for key, origin in known.origins.items() if key != text}
+    changes = tuple(c for c in known.changes if normalize(c.text) != text)
     if (origins, changes) != (known.origins, known.changes):
         note_origins.write(beside, NoteState(origins, changes, known.seen))
 

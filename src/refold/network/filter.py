@@ -122,9 +122,9 @@ class HostFilter:
             await portal.sleep_until_stopped()
 
 
-def _stop_serving(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
+def _stop_serving(running: "Future[None]", listener: "_Served") -> tuple[HostAttempt, ...]:
     running.cancel()
-    return served.attempts()
+    return listener.attempts()
 
 
 class _Served:
@@ -240,7 +240,11 @@ class _Served:
                 self._tell(HostAttempt(place.host, place.port, 1, reason, kind))
 
     async def _relay_traffic(
-        self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream
+        self,
+        request: ProxyRequest,
+        first_bytes: bytes,
+        client: SocketStream,
+        server: ByteStream,
     ) -> None:
         with anyio.CancelScope() as scope:
 
@@ -252,11 +256,13 @@ class _Served:
             if request.tunnel:
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                left, rest = request.body, rest[: request.body]
+                left, first_bytes = request.body, first_bytes[: request.body]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
                 over = group.cancel_scope.cancel
-                group.start_soon(_send, client, server, extend_deadline, rest, left, over)
+                group.start_soon(
+                    _send, client, server, extend_deadline, first_bytes, left, over
+                )
                 await _copy(server, client, extend_deadline)
                 over()
 
@@ -288,18 +294,18 @@ async def _send(
     extend_deadline: Callable[[], None],
     data: bytes,
     left: int | None,
-    over: Callable[[], None],
+    on_end: Callable[[], None],
 ) -> None:
     """Pass on what the command sends: `left` bytes of a body, or all if that is None.
 
-    A server that accepts no more may still answer; `over` is called if the client is gone.
+    A server that accepts no more may still answer; `on_end` is called if the client is gone.
     """
     try:
         if data:
             await server.send(data)
         if left is None:
             if await _copy(client, server, extend_deadline):
-                over()
+                on_end()
             return
         left -= len(data)
         while left:

@@ -81,31 +81,33 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
     return [item for item in items if isinstance(item, str)]
 
 
-def _convert_rule(written: str, verdict: Verdict, left: list[str]) -> list[str]:
-    match = _RULE_PATTERN.fullmatch(written.strip())
+def _convert_rule(rule_text: str, verdict: Verdict, left: list[str]) -> list[str]:
+    match = _RULE_PATTERN.fullmatch(rule_text.strip())
     if not match:
-        left.append(f"{written!r} is not a rule")
+        left.append(f"{rule_text!r} is not a rule")
         return []
     name, pattern = our_tool_name(match[1]), match[2] or ""
     if name == "bash":
-        text = _convert_command(pattern, verdict, written, left)
+        text = _convert_command(pattern, verdict, rule_text, left)
     elif name in _FILE_TOOLS:
-        text = _convert_path(name, pattern, verdict, written, left)
+        text = _convert_path(name, pattern, verdict, rule_text, left)
     elif pattern in ("", "*"):
         text = name
     elif name in WEB_TOOLS and pattern.startswith(DOMAIN_PREFIX):
         text = f"{name}({pattern})"
     else:
         text = name if verdict != "allow" else ""
-        left.append(_change_note(written, text, f"rules for {name} take no pattern here"))
+        left.append(_change_note(rule_text, text, f"rules for {name} take no pattern here"))
     try:
         return [str(parse(text, verdict))] if text else []
     except BadInput as error:
-        left.append(f"{written!r} was left out: {error}")
+        left.append(f"{rule_text!r} was left out: {error}")
         return []
 
 
-def _convert_command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
+def _convert_command(
+    pattern: str, verdict: Verdict, rule_text: str, left: list[str]
+) -> str:
     if pattern in ("", "*", ":*"):
         return "bash"
     if pattern.endswith(":*") or "*" not in pattern:
@@ -115,18 +117,18 @@ def _convert_command(pattern: str, verdict: Verdict, written: str, left: list[st
         return f"bash({pattern})"
     # A star matches several words there, but only part of one here.
     if verdict == "allow":
-        left.append(f"{written!r} matches whole words here: a * in it matches no spaces")
+        left.append(f"{rule_text!r} matches whole words here: a * in it matches no spaces")
         return f"bash({pattern})"
     start = " ".join(
         words[: next(index for index, word in enumerate(words) if "*" in word)]
     )
     text = f"bash({start} *)" if start else f"bash({words[0]} *)"
-    left.append(_change_note(written, text, "a * in the middle matches whole words here"))
+    left.append(_change_note(rule_text, text, "a * in the middle matches whole words here"))
     return text
 
 
 def _convert_path(
-    name: str, pattern: str, verdict: Verdict, written: str, left: list[str]
+    name: str, pattern: str, verdict: Verdict, rule_text: str, left: list[str]
 ) -> str:
     tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
     if tool in ("glob", "grep", "list_files", "tree"):
@@ -137,13 +139,13 @@ def _convert_path(
         if verdict == "allow":
             left.append(
                 _change_note(
-                    written, "", "its brackets, braces or signs mean something else here"
+                    rule_text, "", "its brackets, braces or signs mean something else here"
                 )
             )
             return ""
         pattern = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\\!\[\]{}]+", "*", pattern)
         left.append(
-            _change_note(written, f"{tool}({pattern})", "its brackets or braces became *")
+            _change_note(rule_text, f"{tool}({pattern})", "its brackets or braces became *")
         )
     if pattern.startswith("//"):
         return f"{tool}({pattern})"
@@ -152,6 +154,6 @@ def _convert_path(
     return f"{tool}({pattern})"
 
 
-def _change_note(written: str, text: str, reason: str) -> str:
+def _change_note(rule_text: str, text: str, reason: str) -> str:
     became = f"became {text!r}" if text else "was left out"
-    return f"{written!r} {became}: {reason}"
+    return f"{rule_text!r} {became}: {reason}"

@@ -106,21 +106,23 @@ class NetworkRules(Struct, frozen=True):
         """What a command may reach that no question names; None: every host."""
         return every_host_but(ReachableHosts(self.allowed, self.denied))
 
-    def without_allow_rule(self, named: Sequence[str]) -> tuple[str, ...]:
+    def without_allow_rule(self, host_names: Sequence[str]) -> tuple[str, ...]:
         """Those of these patterns that no allow rule covers."""
         if EVERY_HOST in self.allowed:
             return ()
         plain = ReachableHosts(self.allowed)
-        return tuple(n for n in named if not ReachableHosts((n,)).within(plain).allowed)
+        return tuple(
+            n for n in host_names if not ReachableHosts((n,)).within(plain).allowed
+        )
 
     def decision_on_hosts(
-        self, access: Access, named: Sequence[str], verdict: Verdict
+        self, access: Access, host_names: Sequence[str], verdict: Verdict
     ) -> Decision | None:
         """The verdict of a deny or ask rule for hosts that a call or a URL in it names.
 
         Hosts of a registry do not count: a program may need only some of them.
         """
-        spelled = [n for n in named if n in access.hosts or not preset_of(n)]
+        spelled = [n for n in host_names if n in access.hosts or not preset_of(n)]
         for rule in self.rules:
             if rule.verdict != verdict:
                 continue
@@ -160,11 +162,11 @@ def needs_network(nested: NestedCommands, facts: Facts) -> bool:
 
 
 def reachable_hosts(
-    verdict: Verdict, mode: Mode, named: Sequence[str], rules: NetworkRules
+    verdict: Verdict, mode: Mode, host_names: Sequence[str], rules: NetworkRules
 ) -> ReachableHosts | None:
     """The hosts of a command that may use the network; None: every host."""
     asks = verdict == "ask"
-    shown = named if asks else ()
+    shown = host_names if asks else ()
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
     allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
     hosts = ReachableHosts(allowed, rules.denied, asked)
@@ -174,10 +176,10 @@ def reachable_hosts(
     return hosts
 
 
-def _is_shown(asked: str, named: Sequence[str]) -> bool:
+def _is_shown(host: str, host_names: Sequence[str]) -> bool:
     """Whether the question names a host that this ask rule matches."""
-    rule = ReachableHosts((), (asked,))
-    return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in named)
+    rule = ReachableHosts((), (host,))
+    return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in host_names)
 
 
 def hosts_text(hosts: ReachableHosts | None) -> str:
@@ -189,14 +191,14 @@ def hosts_text(hosts: ReachableHosts | None) -> str:
     return ", ".join(hosts.allowed) or "no host, since it names none"
 
 
-def rules_for(named: Sequence[str]) -> tuple[str, ...]:
+def rules_for(host_names: Sequence[str]) -> tuple[str, ...]:
     """Rules that let a command reach these hosts, with presets where they match.
 
     None for every host: that needs a choice of its own.
     """
-    if EVERY_HOST in named:
+    if EVERY_HOST in host_names:
         return ()
-    whole, left = list[str](), list(named)
+    whole, left = list[str](), list(host_names)
     for preset, hosts in HOST_PRESETS.items():
         if len(hosts) > 1 and set(hosts) <= set(left):
             whole.append(f"{NETWORK_RULE}({PRESET_PREFIX}{preset})")

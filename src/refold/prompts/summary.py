@@ -15,8 +15,8 @@ def summary_prompt() -> str:
     return Path(__file__).with_name("summary.md").read_text(encoding="utf-8").strip()
 
 
-def summary_request(talk: str, focus: str, max_chars: int) -> str:
+def summary_request(conversation: str, focus: str, max_chars: int) -> str:
     """The prompt for a summary of at most `max_chars` characters."""
-    material = talk.replace("</talk>", "<\\/talk>")
+    material = conversation.replace("</talk>", "<\\/talk>")
     wish = _FOCUS_SENTENCE.format(focus=focus) if focus.strip() else ""
     return _SUMMARY_REQUEST.format(talk=material, words=max(40, max_chars // 7), focus=wish)

@@ -384,9 +384,9 @@ def _blocks(
 
 
 def _thinking_blocks(
-    text: str, stored: Any, mcp_servers: tuple[str, ...]
+    text: str, data: Any, mcp_servers: tuple[str, ...]
 ) -> Iterable[dict[str, Any]]:
-    match stored:
+    match data:
         case {"signature": str(signature)}:
             yield {"type": "thinking", "thinking": clean(text), "signature": signature}
         case {"redacted": str(redacted)}:
@@ -394,7 +394,7 @@ def _thinking_blocks(
         case {"hosted": str()}:
             from refold.provider.hosted_mcp import restore_parts
 
-            blocks, words = restore_parts(stored, mcp_servers) or ([], "")
+            blocks, words = restore_parts(data, mcp_servers) or ([], "")
             yield from blocks
             if words:
                 yield {"type": "text", "text": words}

@@ -205,23 +205,23 @@ def providers() -> tuple[ProviderSpec, ...]:
 
 
 def parse_model(
-    text: str, known: tuple[ProviderSpec, ...] = ()
+    text: str, specs: tuple[ProviderSpec, ...] = ()
 ) -> tuple[ProviderSpec, str]:
     """Split `provider/model` at the first slash; names of models may contain more."""
     name, _, model = text.partition("/")
-    spec = find(name, known)
+    spec = find(name, specs)
     if not (model or spec.model):
         raise BadInput(f"{text!r} names no model: write {spec.name}/MODEL")
     return spec, model or spec.model
 
 
-def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
+def find(name: str, specs: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     """The provider of that name. Raises `BadInput` with the nearest ones."""
-    known = known or providers()
-    if (spec := find_by_name(name.lower(), known)) is not None:
+    specs = specs or providers()
+    if (spec := find_by_name(name.lower(), specs)) is not None:
         return spec
     raise unknown_provider_error(
-        name, (n for spec in known for n in (spec.name, *spec.aliases))
+        name, (n for spec in specs for n in (spec.name, *spec.aliases))
     )
 
 

@@ -138,13 +138,13 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
     last_error: OSError = OSError("its name has no address")
     streams = list[ByteStream]()
 
-    async def connect(address: str, over: anyio.Event) -> None:
+    async def connect(address: str, end: anyio.Event) -> None:
         nonlocal last_error
         try:
             streams.append(await anyio.connect_tcp(address, port))
         except OSError as error:
             last_error = error
-            over.set()
+            end.set()
         else:
             group.cancel_scope.cancel()
 

@@ -207,14 +207,14 @@ def _json(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
 
 
-def _usage(used: _Usage) -> Usage:
-    read = (used.prompt_token_count or 0) + (used.tool_use_prompt_token_count or 0)
-    cached = used.cached_content_token_count or 0
-    thought = used.thoughts_token_count or 0
+def _usage(usage: _Usage) -> Usage:
+    read = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
+    cached = usage.cached_content_token_count or 0
+    thought = usage.thoughts_token_count or 0
     return Usage(
         fresh=max(read - cached, 0),  # theirs has all
         cached=cached,
-        output=(used.candidates_token_count or 0) + thought,  # theirs leaves it out
+        output=(usage.candidates_token_count or 0) + thought,  # theirs leaves it out
         reasoning=thought,
     )
 

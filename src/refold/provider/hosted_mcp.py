@@ -36,18 +36,18 @@ _INVALID_CHARS_PATTERN = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME_CHARS = 128
 
 
-def anthropic_fields(hosted: Sequence[HostedServer]) -> dict[str, Any]:
+def anthropic_fields(servers: Sequence[HostedServer]) -> dict[str, Any]:
     """The request field with the servers. `anthropic_toolsets` goes among the tools."""
-    return {"mcp_servers": [_anthropic_server(server) for server in hosted]}
+    return {"mcp_servers": [_anthropic_server(server) for server in servers]}
 
 
-def anthropic_toolsets(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
-    return [{"type": "mcp_toolset", "mcp_server_name": server.name} for server in hosted]
+def anthropic_toolsets(servers: Sequence[HostedServer]) -> list[dict[str, Any]]:
+    return [{"type": "mcp_toolset", "mcp_server_name": server.name} for server in servers]
 
 
-def openai_tools(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
+def openai_tools(servers: Sequence[HostedServer]) -> list[dict[str, Any]]:
     """The servers as tools. The user has agreed to their calls in the settings."""
-    return [_openai_tool(server) for server in hosted]
+    return [_openai_tool(server) for server in servers]
 
 
 def restore_parts(

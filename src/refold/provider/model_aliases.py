@@ -30,10 +30,10 @@ _NAME_PATTERNS: Mapping[str, str] = {
 }
 
 
-def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
+def newest_model(alias: str, provider: str, models: Iterable[str] = ()) -> str:
     """The newest model of a family that this provider has; "" if it has none.
 
-    `listed` are further models that the provider reported.
+    `models` are further models that the provider reported.
     """
     pattern = _FAMILY_PATTERNS.get(alias.lower())
     if pattern is None:
@@ -47,7 +47,7 @@ def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
     )
     candidates = [
         (_version(match), -len(name), name)
-        for name in (*known, *listed)
+        for name in (*known, *models)
         # A provider that sells other makers' models puts the maker before a slash.
         if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
     ]

@@ -96,7 +96,7 @@ class ModelFigures:
             is_local = bool(address) and is_on_this_machine(spec, address, model)
         steps = listed.steps if listed else ()
         return rates(
-            spec.name, model, self._overrides, is_local=is_local, listed=steps, now=now
+            spec.name, model, self._overrides, is_local=is_local, tiers=steps, now=now
         )
 
     def rates_here(self, model: str) -> Rates | None:
@@ -125,9 +125,9 @@ class ModelFigures:
         except BadInput:
             return ""
 
-    def _keep(self, spec: ProviderSpec, listed: StoredModelList | None) -> None:
-        models = listed.models if listed else ()
-        self._listed[spec.name] = listed
+    def _keep(self, spec: ProviderSpec, model_list: StoredModelList | None) -> None:
+        models = model_list.models if model_list else ()
+        self._listed[spec.name] = model_list
         self._by_name[spec.name] = {model.name: model for model in models}
 
     def _find_listed(
@@ -155,14 +155,14 @@ def load_list(directory: Path, name: str, address: str) -> StoredModelList | Non
     return stored if stored.address == address else None
 
 
-def store_list(directory: Path, name: str, listed: StoredModelList) -> None:
+def store_list(directory: Path, name: str, model_list: StoredModelList) -> None:
     """Store a list for the next start, completely or not at all. A failure to store is ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
-        create_file(temporary, msgspec.json.encode(listed))
+        create_file(temporary, msgspec.json.encode(model_list))
         temporary.replace(file)
 
 

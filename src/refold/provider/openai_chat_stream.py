@@ -251,24 +251,24 @@ def _arguments_text(arguments: str | dict[str, Any] | None) -> str:
     return arguments or ""
 
 
-def _usage(used: _Usage) -> Usage:
+def _usage(usage: _Usage) -> Usage:
     return openai_usage(
-        used.prompt_tokens,
-        used.completion_tokens,
-        used.prompt_tokens_details,
-        used.completion_tokens_details,
-        used.prompt_cache_hit_tokens,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens_details,
+        usage.completion_tokens_details,
+        usage.prompt_cache_hit_tokens,
     )
 
 
-def _cost(used: _Usage) -> float | None:
-    if isinstance(used.cost, bool) or not isinstance(used.cost, int | float):
+def _cost(usage: _Usage) -> float | None:
+    if isinstance(usage.cost, bool) or not isinstance(usage.cost, int | float):
         return None
-    match used.cost_details:
-        case {"upstream_inference_cost": int() | float() as more} if used.is_byok is True:
-            return used.cost + more
+    match usage.cost_details:
+        case {"upstream_inference_cost": int() | float() as more} if usage.is_byok is True:
+            return usage.cost + more
         case _:
-            return float(used.cost)
+            return float(usage.cost)
 
 
 def _stream_error(error: Any) -> StreamError:

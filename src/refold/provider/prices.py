@@ -63,14 +63,14 @@ def rates(
     overrides: Overrides = NO_OVERRIDES,
     *,
     is_local: bool = False,
-    listed: tuple[PriceTier, ...] = (),
+    tiers: tuple[PriceTier, ...] = (),
     now: float | None = None,
 ) -> Rates | None:
     """A model's prices at `now`, in seconds since 1970; None: unknown.
 
-    `listed` are the prices that the provider reports.
+    `tiers` are the prices that the provider reports.
     """
-    steps = FREE_RATES.steps if is_local or provider == "local" else listed
+    steps = FREE_RATES.steps if is_local or provider == "local" else tiers
     steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
     own = override(provider, model, overrides)
     if own and own.has_price:
@@ -131,21 +131,21 @@ def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
     return known.steps(date, clock)
 
 
-def _override_tier(own: Override, before: PriceTier | None) -> PriceTier | None:
+def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | None:
     """The prices after an override; None if input or output has none."""
-    read = _first_set(own.input, before and before.input)
-    output = _first_set(own.output, before and before.output)
+    read = _first_set(override.input, before and before.input)
+    output = _first_set(override.output, before and before.output)
     if read is None or output is None:
         return None
-    base = before if own.input is None else None
-    cached = _first_set(own.cached, base and base.cached)
+    base = before if override.input is None else None
+    cached = _first_set(override.cached, base and base.cached)
     return PriceTier(
-        0, read, output, cached, _first_set(own.cache_write, base and base.cache_write)
+        0, read, output, cached, _first_set(override.cache_write, base and base.cache_write)
     )
 
 
-def _first_set(own: float | None, before: float | None) -> float | None:
-    return before if own is None else own
+def _first_set(price: float | None, before: float | None) -> float | None:
+    return before if price is None else price
 
 
 def _spellings(name: str) -> Iterator[str]:

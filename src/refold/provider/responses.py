@@ -195,11 +195,11 @@ def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, 
 
 
 def _hosted_items(
-    stored: dict[str, Any], mcp_servers: tuple[str, ...]
+    data: dict[str, Any], mcp_servers: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     from refold.provider.hosted_mcp import restore_parts
 
-    items, words = restore_parts(stored, mcp_servers) or ([], "")
+    items, words = restore_parts(data, mcp_servers) or ([], "")
     yield from items
     if words:
         yield {"type": "message", "role": "assistant", "content": words}

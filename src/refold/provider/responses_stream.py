@@ -268,16 +268,16 @@ def _end_item(
 
 
 def _finish(
-    state: ResponsesStreamState, ended: _Response, kind: str
+    state: ResponsesStreamState, response: _Response, kind: str
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
     pieces: list[Delta | StreamError] = []
     if not state.begun:  # some servers stream nothing but the end
-        for index, item in enumerate(ended.output or ()):
+        for index, item in enumerate(response.output or ()):
             event = Event("", item=item, output_index=index)
             state, item_pieces = _end_item(state, event)
             pieces += item_pieces
-    status = ended.status or kind
-    reason = (ended.incomplete_details or {}).get("reason")
+    status = response.status or kind
+    reason = (response.incomplete_details or {}).get("reason")
     stop: Stop = "calls" if state.calls else "end"
     why = ""
     if status == "incomplete" and reason == "max_output_tokens":
@@ -287,17 +287,17 @@ def _finish(
     elif status == "incomplete":
         return state, (StreamError(500, f"the answer is incomplete: {reason}"),)
     elif status != "completed":
-        return state, (_stream_error(ended.error or f"the answer was {status}"),)
-    done = Done(_usage(ended.usage), stop, ended.model or "", why=why)
+        return state, (_stream_error(response.error or f"the answer was {status}"),)
+    done = Done(_usage(response.usage), stop, response.model or "", why=why)
     return state, (*pieces, done)
 
 
 def _call_index(
-    state: ResponsesStreamState, theirs: int | None, item: str | None
+    state: ResponsesStreamState, output_index: int | None, item: str | None
 ) -> int | None:
     """The index of a call in `calls`: by the server's index, or else by its id."""
     for ours, known in enumerate(state.calls):
-        if known.theirs == theirs if theirs is not None else known.item == item:
+        if known.theirs == output_index if output_index is not None else known.item == item:
             return ours
     return None
 
@@ -315,13 +315,13 @@ def _json(item: dict[str, Any]) -> bytes:
         return msgspec.json.encode({**item, "summary": []})
 
 
-def _usage(used: _Usage | None) -> Usage:
-    used = used or _Usage()
+def _usage(usage: _Usage | None) -> Usage:
+    usage = usage or _Usage()
     return openai_usage(
-        used.input_tokens,
-        used.output_tokens,
-        used.input_tokens_details,
-        used.output_tokens_details,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.input_tokens_details,
+        usage.output_tokens_details,
     )
 
 

@@ -76,11 +76,11 @@ class Named(Protocol):
 AnyNamed = TypeVar("AnyNamed", bound=Named)
 
 
-def find_by_name(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
+def find_by_name(name: str, items: Iterable[AnyNamed]) -> AnyNamed | None:
     """The entry with this name, or else the first with this alias."""
-    known = tuple(known)
-    by_alias = (spec for spec in known if name in spec.aliases)
-    return next((spec for spec in known if spec.name == name), next(by_alias, None))
+    items = tuple(items)
+    by_alias = (spec for spec in items if name in spec.aliases)
+    return next((spec for spec in items if spec.name == name), next(by_alias, None))
 
 
 def unknown_provider_error(name: str, names: Iterable[str]) -> BadInput:

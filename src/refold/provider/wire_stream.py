@@ -307,13 +307,13 @@ def without_counts(event: Any) -> Any:
 
 
 def openai_usage(
-    read: int | None,
-    written: int | None,
+    input_tokens: int | None,
+    output_tokens: int | None,
     of_read: Mapping[str, Any] | None,
     of_written: Mapping[str, Any] | None,
     hits: int | None = None,
 ) -> Usage:
-    """The usage as both of OpenAI's APIs count it: cached tokens are a part of `read`.
+    """The usage as both of OpenAI's APIs count it: cached tokens are a part of `input_tokens`.
 
     `of_read` and `of_written` are the details of the two. `hits` is the number of tokens
     read from a cache, if a server reports it beside the details.
@@ -322,9 +322,9 @@ def openai_usage(
     cached = count(of_read.get("cached_tokens")) or count(hits)
     cache_write = count(of_read.get("cache_write_tokens"))
     return Usage(
-        fresh=max(count(read) - cached - cache_write, 0),
+        fresh=max(count(input_tokens) - cached - cache_write, 0),
         cached=cached,
         cache_write=cache_write,
-        output=count(written),
+        output=count(output_tokens),
         reasoning=count(of_written.get("reasoning_tokens")),
     )

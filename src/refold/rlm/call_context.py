@@ -56,16 +56,16 @@ class CallContext:
         call_id: str,
         conversation: Conversation,
         answers: Mapping[tuple[str, int], ModelReply] = EMPTY_MAPPING,
-        recorded: Mapping[tuple[str, int], NestedCall] = EMPTY_MAPPING,
+        recorded_calls: Mapping[tuple[str, int], NestedCall] = EMPTY_MAPPING,
     ) -> None:
         self.call_id, self.before, self.parts = (
             call_id,
             conversation.variables,
             conversation.variable_parts,
         )
-        self._answers, self._made = answers, recorded
+        self._answers, self._made = answers, recorded_calls
         self._many = Counter[str]()
-        self._number = len(recorded)
+        self._number = len(recorded_calls)
 
     def next_number(self, key: str) -> int:
         """How many calls with this `key` came before. The first gets 0."""

@@ -42,7 +42,7 @@ FAILED_SLOT = "__failed__"  # marks a failed slot in a list
 class VariableSource(Protocol):
     """Reads the variables of other sessions."""
 
-    async def find_variables(self, named: str) -> OtherVariables:
+    async def find_variables(self, text: str) -> OtherVariables:
         """The variables of ID, or of ID@3 (after its third turn). Raises `BadInput`."""
         ...
 
@@ -270,5 +270,5 @@ def _report_value(report: Report) -> object:
         return report.text  # no longer JSON after masking a key
 
 
-def _remaining(have: float | None, gone: float) -> float | None:
-    return None if have is None else max(0, round(have - gone, 6))
+def _remaining(have: float | None, elapsed: float) -> float | None:
+    return None if have is None else max(0, round(have - elapsed, 6))

@@ -416,8 +416,8 @@ class PendingCall:
 
 
 class PendingWatch:
-    def __init__(self, calls: PendingCalls, over: anyio.Event) -> None:
-        self._calls, self._over = calls, over
+    def __init__(self, calls: PendingCalls, end: anyio.Event) -> None:
+        self._calls, self._over = calls, end
 
     async def wait_for_an_end(self) -> bool:
         """Wait until a call has ended. False if none is pending and none has ended."""

@@ -68,7 +68,7 @@ class Material(Struct, frozen=True):
 
 
 def read_material(
-    named: Sequence[str],
+    names: Sequence[str],
     directory: str,
     why_unreadable: Callable[[str], str],
     max_bytes: int = MAX_VALUE_BYTES,
@@ -77,10 +77,10 @@ def read_material(
 
     `why_unreadable` returns why the file at an absolute path may not be read, or "".
     """
-    if not named:
+    if not names:
         return Material()
     gathering = _MaterialReader(directory, why_unreadable)
-    for name in named:
+    for name in names:
         gathering.add(name)
     return gathering.to_material(max_bytes)
 

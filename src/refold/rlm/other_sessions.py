@@ -39,19 +39,19 @@ class CodeSubagents:
 
 
 class OtherSessions:
-    """Reads variables of other sessions. `own` is this session's id.
+    """Reads variables of other sessions. `current` is this session's id.
 
     "child-2" is its subagent. Only sessions of the same tree or `directory` can be read.
     """
 
-    def __init__(self, home: SessionIndex, own: str, directory: str) -> None:
-        self._home, self._own, self._directory = home, own, directory
+    def __init__(self, home: SessionIndex, current: str, directory: str) -> None:
+        self._home, self._current, self._directory = home, current, directory
 
-    async def find_variables(self, named: str) -> OtherVariables:
+    async def find_variables(self, text: str) -> OtherVariables:
         """The variables of ID, or of ID@TURN. Raises `BadInput`."""
-        name, _, turn = named.partition("@")
+        name, _, turn = text.partition("@")
         if name.startswith("child-"):
-            name = f"{self._own}/{name}"
+            name = f"{self._current}/{name}"
         session = await anyio.to_thread.run_sync(self._home.find, name)
         store = self._home.store(session.id)
         try:
@@ -67,7 +67,7 @@ class OtherSessions:
 
     def _check_near(self, id_: str, view: View) -> None:
         """Raise `BadInput` for a session of another directory and another tree."""
-        same_tree = id_.partition("/")[0] == self._own.partition("/")[0]
+        same_tree = id_.partition("/")[0] == self._current.partition("/")[0]
         if not same_tree and view.session.directory != self._directory:
             raise BadInput(
                 f"the session {id_} works in another directory, so its variables are not "

@@ -147,10 +147,10 @@ class Frames:
         for piece in frame:
             await self._write_all(memoryview(piece))
 
-    async def _write_all(self, left: memoryview) -> None:
-        while left:
+    async def _write_all(self, view: memoryview) -> None:
+        while view:
             try:
-                left = left[self._end.send(left[:_CHUNK_BYTES]) :]
+                view = view[self._end.send(view[:_CHUNK_BYTES]) :]
             except BlockingIOError:
                 await anyio.wait_writable(self._end)
             except OSError as error:
@@ -158,8 +158,8 @@ class Frames:
                     "The Python worker no longer reads messages."
                 ) from error
 
-    async def _read_exactly(self, many: int) -> bytearray:
-        while len(self._read) < many:
+    async def _read_exactly(self, count: int) -> bytearray:
+        while len(self._read) < count:
             try:
                 piece = self._end.recv(_CHUNK_BYTES)
             except BlockingIOError:
@@ -172,15 +172,15 @@ class Frames:
             self._read += piece
             # A worker that never stops sending must not block the event loop.
             await lowlevel.checkpoint()
-        data = self._read[:many]
-        del self._read[:many]
+        data = self._read[:count]
+        del self._read[:count]
         return data
 
 
 class Process:
     """The process in the sandbox, with a socket as its standard input.
 
-    `on_message` gets its messages, `used` its CPU time; `why` is the reason for its end.
+    `on_message` gets its messages, `on_use` its CPU time; `why` is the reason for its end.
     """
 
     def __init__(
@@ -188,10 +188,10 @@ class Process:
         group: TaskGroup,
         on_message: Callable[[FromWorker, bytes], None],
         on_end: Callable[[], None],
-        used: Callable[[float], None],
+        on_use: Callable[[float], None],
     ) -> None:
         self._group, self._on_message, self._on_end = group, on_message, on_end
-        self._used = used
+        self._used = on_use
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
         self._outgoing, self._to_send = anyio.create_memory_object_stream[OutgoingFrame](

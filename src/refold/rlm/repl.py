@@ -222,8 +222,8 @@ class Repl:
 class _Run:
     """The cells of one call, and their results."""
 
-    def __init__(self, many: int, schema: Raw) -> None:
-        self._many, self._schema = many, schema
+    def __init__(self, count: int, schema: Raw) -> None:
+        self._many, self._schema = count, schema
         self._texts: list[str] = []
         self._failed = False
         self._final: Final | None = None
@@ -264,9 +264,9 @@ class _Run:
         return PythonResult(text, self._final, f"{cells}, {self._seconds:.1f} s")
 
 
-def _loss_reasons(lost: Sequence[tuple[str, str]]) -> str:
-    rest = f"; and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
-    return "; ".join(f"{name} ({why})" for name, why in lost[:_MAX_NAMES]) + rest
+def _loss_reasons(losses: Sequence[tuple[str, str]]) -> str:
+    rest = f"; and {len(losses) - _MAX_NAMES} more" if len(losses) > _MAX_NAMES else ""
+    return "; ".join(f"{name} ({why})" for name, why in losses[:_MAX_NAMES]) + rest
 
 
 def _names_text(names: Iterable[str]) -> str:

@@ -116,12 +116,14 @@ class PythonWorker:
     async def set_variable(self, name: str, part: str, value: bytes) -> None:
         await self._send_and_wait({"t": "put", "name": name, "part": part}, value)
 
-    async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
-        wanted = {"t": "persist", "known": list(known)}
+    async def persist(
+        self, stored_names: Collection[str]
+    ) -> tuple[Variables, VariableReport]:
+        wanted = {"t": "persist", "known": list(stored_names)}
         request = await self._send_and_wait(wanted, longest=MAX_BLOB_BYTES)
         names = request.done.parts
         # The worker must not get other blobs of the session by naming them.
-        if any(name not in request.parts and name not in known for name in names):
+        if any(name not in request.parts and name not in stored_names for name in names):
             raise WorkerLost("The Python worker named a part that does not exist.")
         new = {name: request.parts[name] for name in names if name in request.parts}
         return Variables(request.blob, names, new), request.variables

@@ -25,10 +25,10 @@ _USED_LINKS = "used-links"  # beside the secret: an empty file for each, until i
 
 
 class Access:
-    """Tokens of one secret of 32 random bytes. `used` is the directory of used launch tokens."""
+    """Tokens of one secret of 32 random bytes. `used_file` is the directory of used launch tokens."""
 
-    def __init__(self, secret: bytes, used: Path) -> None:
-        self._secret, self._used = secret, used
+    def __init__(self, secret: bytes, used_file: Path) -> None:
+        self._secret, self._used = secret, used_file
         self.bearer = self._derive("bearer")
         # Cookies are not bound to a port: each home of refold has a cookie name of its own.
         self.cookie_name = f"refold-{self._derive('cookie name')[:12]}"

@@ -104,7 +104,7 @@ class CallerAccess(Protocol):
 class Guard:
     """Pure ASGI around `app`. `public` are paths that need no token: they hold no data.
 
-    A POST to a path that begins with `signed` needs none either; "" means there are none.
+    A POST to a path that begins with `signature` needs none either; "" means there are none.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class Guard:
         access: CallerAccess,
         names: Names,
         public: Collection[str],
-        signed: str = "",
+        signature: str = "",
     ) -> None:
         self._app, self._access, self._names = app, access, names
-        self._public, self._signed = frozenset(public), signed
+        self._public, self._signed = frozenset(public), signature
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

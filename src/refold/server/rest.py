@@ -192,10 +192,10 @@ def _add_list(api: Api, host: Host) -> None:
         return json_response(page, headers={"link": following} if cursor else None)
 
 
-async def _change_tags(host: Host, id_: str, wanted: ConversationChanges) -> Session:
+async def _change_tags(host: Host, id_: str, update: ConversationChanges) -> Session:
     """Pin and archive, which are tags. In an idle session the time of last use stays."""
     session = (await open_conversation(host, id_)).session
-    tags = {PINNED_TAG: wanted.pinned, ARCHIVED_TAG: wanted.archived}
+    tags = {PINNED_TAG: update.pinned, ARCHIVED_TAG: update.archived}
     changes = [
         f"{'+' if on else '-'}{tag}"
         for tag, on in tags.items()

@@ -51,9 +51,9 @@ _MAX_PIECES = 2_000  # of one call's live output that are kept for late joiners
 class Subscription:
     """A watcher's subscription: iterate it, or `close` it. It ends when the hub closes."""
 
-    def __init__(self, hub: "Hub", limit: float, live: float, only: Kinds) -> None:
+    def __init__(self, hub: "Hub", limit: float, live: float, kinds: Kinds) -> None:
         self._hub, self._limit, self._live = hub, limit, live
-        self._only = only
+        self._only = kinds
         self._behind = False
         self._frames: deque[Frame] = deque()
         self._news = anyio.Event()
@@ -143,14 +143,14 @@ class Hub:
         self._unkept = deque[_Unkept]()  # an acknowledgement, and the frames behind it
 
     def watch(
-        self, limit: float = inf, *, live: float = inf, only: Kinds = ()
+        self, limit: float = inf, *, live: float = inf, kinds: Kinds = ()
     ) -> Subscription:
         """Join now. `limit` frames may wait; a slower watcher is cut off.
 
-        While `live` frames wait, live news is left out. `only` lists the kinds of events
+        While `live` frames wait, live news is left out. `kinds` lists the kinds of events
         and news to send; empty means all.
         """
-        watch = Subscription(self, limit, live, only)
+        watch = Subscription(self, limit, live, kinds)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _join(so_far)))
         self._n = max(self._n, len(self._open))  # later frames get higher numbers

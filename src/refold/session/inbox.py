@@ -238,11 +238,11 @@ class Inbox:
             lambda view: view.session.effort == effort, EffortChosen(effort)
         )
 
-    async def _record_unless(self, same: Callable[[View], bool], event: Event) -> bool:
-        """Record the event, unless the view is already `same`."""
+    async def _record_unless(self, is_done: Callable[[View], bool], event: Event) -> bool:
+        """Record the event, unless `is_done` holds for the view."""
 
         def make_events(view: View) -> Sequence[Event]:
-            return () if same(view) else (event,)
+            return () if is_done(view) else (event,)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
@@ -260,13 +260,13 @@ class Inbox:
         agent: str,
         *,
         mode: Mode | Literal[""] = "",
-        then: str = "",
+        next_agent: str = "",
         preset: str = "",
     ) -> bool:
         """Set the agent of the next turns, by name. Raises `BadInput` while a turn runs.
 
         `mode` is the mode of this agent; after an agent that only plans, the mode before it
-        is restored. The agent `then` carries out the plan. `preset` replaces the prompt of
+        is restored. The agent `next_agent` carries out the plan. `preset` replaces the prompt of
         the agent main.
         """
 
@@ -275,12 +275,12 @@ class Inbox:
                 raise BadInput("the agent cannot be changed while a turn runs")
             if view.session.agent == agent:
                 new = preset not in ("", view.session.preset)
-                return (AgentChosen(agent, then, preset),) if new else ()
+                return (AgentChosen(agent, next_agent, preset),) if new else ()
             current_mode, wanted = view.rights.mode or self._mode, mode
             if not wanted and view.session.after_plan and current_mode == "plan":
                 wanted = after_planning(view.rights, self._mode)
             moded = (ModeChanged(wanted),) if wanted and wanted != current_mode else ()
-            return (AgentChosen(agent, then, preset), *moded)
+            return (AgentChosen(agent, next_agent, preset), *moded)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
@@ -353,7 +353,7 @@ def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
 
 
 def _verdict_events(
-    view: View, answer: Answered, hash_: str, granted: Sequence[Granted]
+    view: View, answer: Answered, hash_: str, grants: Sequence[Granted]
 ) -> Sequence[Event]:
     """The event of a decision about a call of the session, or of a subagent, whose relay
     then passes it on.
@@ -367,11 +367,11 @@ def _verdict_events(
     for asks in view.children.asks:
         if asks.id == id_ and hash_ in ("", asks.hash):
             of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
-            return (of_it,) if asks.once else (*granted, of_it)
+            return (of_it,) if asks.once else (*grants, of_it)
     call = view.conversation.call(id_)
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
-    return (answer,) if call.once else (*granted, answer)
+    return (answer,) if call.once else (*grants, answer)
 
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:

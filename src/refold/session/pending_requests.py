@@ -77,13 +77,13 @@ def requests(view: View) -> tuple[Request, ...]:
     return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
 
 
-def request_of_call(call: OpenCall, who: str = "") -> Permission | Questions:
+def request_of_call(call: OpenCall, person: str = "") -> Permission | Questions:
     forms = NESTED_QUESTION in call.call.id
     if call.call.name == ASK_USER and (
         questions := parse_questions(call.call.arguments, forms=forms)
     ):
-        return Questions(call, questions, who)
-    return Permission(call, who)
+        return Questions(call, questions, person)
+    return Permission(call, person)
 
 
 def request_of_child(asks: ChildAsked) -> Permission | Questions:

@@ -39,7 +39,7 @@ class QuestionTimeout:
         finally:
             self._left[call_id] = left - (anyio.current_time() - began)
 
-    async def _deny_late(self, call_id: str, hash_: str, left: float) -> None:
-        await anyio.sleep(max(left, 0))
+    async def _deny_late(self, call_id: str, hash_: str, seconds: float) -> None:
+        await anyio.sleep(max(seconds, 0))
         reason = NO_ANSWER.format(seconds=self.seconds)
         await self._inbox.answer(call_id, allowed=False, reason=reason, hash_=hash_)

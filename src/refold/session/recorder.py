@@ -347,23 +347,25 @@ class Recorder:
             self._broken = True
             raise
 
-    def _mask(self, event: Event, unmasked: dict[str, ToolCall]) -> tuple[Event, bytes]:
-        """The event as it is stored. Calls that lost a secret are added to `unmasked`."""
+    def _mask(
+        self, event: Event, unmasked_calls: dict[str, ToolCall]
+    ) -> tuple[Event, bytes]:
+        """The event as it is stored. Calls that lost a secret are added to `unmasked_calls`."""
         try:
             data = codec.dump(event)
         except UnicodeEncodeError:  # from a file name that is not UTF-8, or half an emoji
             event = clean_struct(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
-            unmasked |= self._call_by_hook(event)
+            unmasked_calls |= self._call_by_hook(event)
         if self._masks.mask(data) == data:  # the usual case, and cheap to check
             return event, data
         masked = self._masks.mask_event(event)
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
-            unmasked |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
+            unmasked_calls |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
         if isinstance(event, NestedCallMade):
-            unmasked[event.call.id] = event.call
+            unmasked_calls[event.call.id] = event.call
         return masked, codec.dump(masked)
 
     def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:

@@ -187,10 +187,10 @@ def choice_name(choice: ChosenAction | None) -> str:
 
 
 class RecordedModel:
-    """A model that gives the recorded response, once; `then` is called before that."""
+    """A model that gives the recorded response, once; `on_end` is called before that."""
 
-    def __init__(self, words: str | ProviderError, then: Callable[[], None]) -> None:
-        self._words, self._then = words, then
+    def __init__(self, words: str | ProviderError, on_end: Callable[[], None]) -> None:
+        self._words, self._then = words, on_end
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self._then()

@@ -73,7 +73,7 @@ async def rewind(
     what: RewindScope,
     *,
     drift: DriftRule = "refuse",
-    only: Collection[str] = (),
+    paths: Collection[str] = (),
 ) -> RewindReport:
     """Restore what was planned for event `seq`. Raises `BadInput`, with nothing done, if changes
     would be lost.
@@ -85,10 +85,10 @@ async def rewind(
         raise BadInput("a turn of this session is running: end it, then rewind")
     planned = plan_rewind(session.view, seq, what)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
-    result = _restrict(result, only)
+    result = _restrict(result, paths)
     if result.drift and drift == "keep":
         result = _keep_drift(result)
-        only = [change.path for change in result.changes]
+        paths = [change.path for change in result.changes]
     elif result.drift and drift == "refuse":
         raise BadInput(
             f"nothing was changed, because another program changed these files since: "
@@ -97,7 +97,7 @@ async def rewind(
         )
     if not result.changes:
         return await _rewind_conversation(session, result)
-    return await _rewind_with_files(session, snapshots, result, snapshot, tuple(only))
+    return await _rewind_with_files(session, snapshots, result, snapshot, tuple(paths))
 
 
 def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
@@ -128,15 +128,15 @@ def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint,
 
 
 async def _compare_files(
-    view: View, snapshots: Snapshots, planned: RewindPlan
+    view: View, snapshots: Snapshots, plan: RewindPlan
 ) -> tuple[RewindPreview, SnapshotTaken]:
-    if planned.checkpoint is None:
-        return RewindPreview(planned), SnapshotTaken(())
+    if plan.checkpoint is None:
+        return RewindPreview(plan), SnapshotTaken(())
     try:
         snapshots.forget()  # other programs may have changed files since
         snapshot = await snapshots.take()
         changes = await anyio.to_thread.run_sync(
-            snapshots.changes, snapshot.trees, planned.checkpoint.trees
+            snapshots.changes, snapshot.trees, plan.checkpoint.trees
         )
         drift = await anyio.to_thread.run_sync(
             _files_changed_since, view, snapshots, snapshot.trees
@@ -146,19 +146,19 @@ async def _compare_files(
     alone = tuple(
         sorted(
             {root for root, _ in snapshot.trees}
-            - {root for root, _ in planned.checkpoint.trees}
+            - {root for root, _ in plan.checkpoint.trees}
         )
     )
     lost = tuple(change.path for change in changes if change.path in drift)
-    return RewindPreview(planned, changes, lost, alone), snapshot
+    return RewindPreview(plan, changes, lost, alone), snapshot
 
 
-def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
-    """The same for `only` these files. Raises `BadInput` for one that has not changed."""
-    if not only:
+def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
+    """The same for these `paths`. Raises `BadInput` for one that has not changed."""
+    if not paths:
         return result
     changed = {change.path for change in result.changes}
-    for path in only:
+    for path in paths:
         for root in result.left_alone:
             if below(path.rstrip("/"), root):
                 raise BadInput(
@@ -173,8 +173,8 @@ def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
             )
     return replace(
         result,
-        changes=tuple(change for change in result.changes if change.path in only),
-        drift=tuple(path for path in result.drift if path in only),
+        changes=tuple(change for change in result.changes if change.path in paths),
+        drift=tuple(path for path in result.drift if path in paths),
     )
 
 
@@ -206,7 +206,7 @@ async def _rewind_with_files(
     snapshots: Snapshots,
     result: RewindPreview,
     snapshot: SnapshotTaken,
-    only: tuple[str, ...],
+    paths: tuple[str, ...],
 ) -> RewindReport:
     checkpoint, mark = result.plan.checkpoint, result.plan.mark
     assert checkpoint is not None  # there are changes
@@ -219,7 +219,7 @@ async def _rewind_with_files(
     undo = record.view.checkpoints.seq
     try:
         files = await snapshots.restore(
-            snapshot.trees, checkpoint.trees, only, partial(_show_progress, record)
+            snapshot.trees, checkpoint.trees, paths, partial(_show_progress, record)
         )
     except ToolFailed as error:
         await _save_checkpoint(record, snapshots)
@@ -232,7 +232,7 @@ async def _rewind_with_files(
         )
         raise
     with anyio.CancelScope(shield=True):  # changes to files must be recorded
-        restored = FilesRestored(checkpoint.seq, undo, files, only)
+        restored = FilesRestored(checkpoint.seq, undo, files, paths)
         # The conversation first: just before that event, both are unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")

@@ -353,19 +353,19 @@ def _resume_events(
     return (resumed, *ended)
 
 
-def _is_needed(resumed: SessionResumed, view: View) -> bool:
+def _is_needed(event: SessionResumed, view: View) -> bool:
     """Whether the fold, or a reader of the journal, needs this event."""
     session, rights = view.session, view.rights
     return bool(
         view.turn.seq  # its time until here was another process's
         or rights.granted
         or rights.mode_before_plan == "bypass"
-        or rights.limits != resumed.limits
-        or session.version != resumed.version
+        or rights.limits != event.limits
+        or session.version != event.version
         or session.version_before  # that change was reported
-        or session.no_memory != resumed.no_memory
-        or resumed.directory
-        or resumed.roots not in (None, session.roots)
+        or session.no_memory != event.no_memory
+        or event.directory
+        or event.roots not in (None, session.roots)
         or session.schedule  # resumed, it is the user's, and no longer a run
     )
 

@@ -287,13 +287,13 @@ def _max_length(lengths: Sequence[int], max_chars: int) -> int:
     return max(lengths)
 
 
-def _name_lines(shown: Sequence[Skill], max_chars: int) -> list[str]:
+def _name_lines(skills: Sequence[Skill], max_chars: int) -> list[str]:
     lines = list[str]()
-    for index, skill in enumerate(shown):
+    for index, skill in enumerate(skills):
         line = f"- {skill.name}"
-        last = index == len(shown) - 1
+        last = index == len(skills) - 1
         reserve = 0 if last else len(_MORE_LINE) + 8
         if sum(len(text) + 1 for text in lines) + len(line) + reserve > max_chars:
-            return [*lines, _MORE_LINE.format(len(shown) - index)]
+            return [*lines, _MORE_LINE.format(len(skills) - index)]
         lines.append(line)
     return lines

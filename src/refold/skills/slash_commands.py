@@ -98,7 +98,7 @@ def read(file: CommandFile) -> CommandText:
     )
 
 
-def fill_arguments(written: CommandText, words: str) -> str:
+def fill_arguments(command: CommandText, words: str) -> str:
     """Its text with the arguments in their places, or after it if it has none.
 
     What is filled in is not expanded again.
@@ -113,7 +113,7 @@ def fill_arguments(written: CommandText, words: str) -> str:
         index = int(match[1]) - 1
         return arguments[index] if index < len(arguments) else ""
 
-    text, places = _PLACEHOLDER_PATTERN.subn(value, written.text)
+    text, places = _PLACEHOLDER_PATTERN.subn(value, command.text)
     return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
 
 
@@ -161,12 +161,12 @@ class ShortcutInfo(NamedTuple):
 
 
 class Shortcuts:
-    """`taken` are the names of the built-in commands, without the slash."""
+    """`reserved_names` are the names of the built-in commands, without the slash."""
 
     def __init__(
-        self, catalogue: Catalogue, scope: SkillScope, taken: Collection[str]
+        self, catalogue: Catalogue, scope: SkillScope, reserved_names: Collection[str]
     ) -> None:
-        self._catalogue, self._taken = catalogue, frozenset(taken)
+        self._catalogue, self._taken = catalogue, frozenset(reserved_names)
         parsed, problems = templates(template_files(scope))
         files, others = command_files(command_folders(scope))
         shipped = {
@@ -278,5 +278,5 @@ class Shortcuts:
             return ShortcutInfo(name, "", f"is ignored: {error}")
         return ShortcutInfo(name, written.usage, written.about)
 
-    def _spelling(self, name: str, taken: Collection[str]) -> str:
-        return f"/{SKILL_PREFIX}{name}" if name in taken else f"/{name}"
+    def _spelling(self, name: str, reserved_names: Collection[str]) -> str:
+        return f"/{SKILL_PREFIX}{name}" if name in reserved_names else f"/{name}"

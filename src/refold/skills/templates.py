@@ -200,10 +200,10 @@ def _stray_heading_line(text: str) -> int:
     return next((number for number, line in lines if _STRAY_PATTERN.match(line)), 0)
 
 
-def _slots(written: str) -> tuple[Placeholder, ...] | None:
+def _slots(text: str) -> tuple[Placeholder, ...] | None:
     placeholders, position = list[Placeholder](), 0
-    while position < len(written):
-        slot = _SLOT_PATTERN.match(written, position)
+    while position < len(text):
+        slot = _SLOT_PATTERN.match(text, position)
         if slot is None:
             return None
         placeholders.append(Placeholder((slot[1] or slot[2]).strip(), slot[1] is not None))

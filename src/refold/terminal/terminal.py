@@ -104,7 +104,7 @@ class Terminal(ConsoleContext):
     async def show_until_over(
         self,
         start: Callable[[], Awaitable[object]],
-        own: str = "",
+        call: str = "",
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class Terminal(ConsoleContext):
             if self._pressed_early:
                 self._pressed_early = False
                 await self._work.interrupt()
-            failure = await self._work.run_until_over(start, own, watch, since)
+            failure = await self._work.run_until_over(start, call, watch, since)
             delayed = self._work.delayed
         finally:
             self._work = None

@@ -25,7 +25,7 @@ def open_terminal(
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
     """Return a line editor if the terminal supports one, otherwise a reader of lines."""
-    capabilities = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
+    capabilities = detect_capabilities(sys.stdout, os.environ, display=display, theme=theme)
     printer = Printer(sys.stdout, capabilities)
     if capabilities.display != display == "status":
         name = escape_to_one_line(os.environ.get("TERM", ""))

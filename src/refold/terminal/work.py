@@ -91,13 +91,13 @@ class Work:
     async def run_until_over(
         self,
         start: Callable[[], Awaitable[object]],
-        own: str = "",
+        call: str = "",
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> RefoldError | None:
         """Work until nothing is left to do. Return the error, if any.
 
-        `own` is the key of a message that is on the screen already. `watch` began earlier,
+        `call` is the key of a message that is on the screen already. `watch` began earlier,
         at the view `since`, and includes what other clients ordered.
         """
         # An earlier watch may have events not printed yet, even the end of the turn.
@@ -107,8 +107,8 @@ class Work:
         self._bell.note_key()
         watch = self._session.watch() if watch is None else watch
         leave = self._session.on_event(self._on_event)
-        if own:
-            self._transcript.own.add(own)
+        if call:
+            self._transcript.own.add(call)
         self._transcript.begin(since or self._session.view)
         failure: RefoldError | None = None
         try:

@@ -248,9 +248,9 @@ async def _write_first_line(store: Store) -> int:
 async def _run_concurrently(deeds: list[Callable[[], Awaitable[None]]]) -> int:
     count = 0
 
-    async def do(deed: Callable[[], Awaitable[None]]) -> None:
+    async def do(action: Callable[[], Awaitable[None]]) -> None:
         nonlocal count
-        await deed()
+        await action()
         count += 1
 
     async with anyio.create_task_group() as group:

@@ -113,8 +113,8 @@ class BlobsInMemory:
 class PastInMemory:
     """The history for `history_search`."""
 
-    def __init__(self, *told: SearchHit) -> None:
-        self.all: Sequence[SearchHit] = told
+    def __init__(self, *hits: SearchHit) -> None:
+        self.all: Sequence[SearchHit] = hits
 
     async def all_hits(self) -> Sequence[SearchHit]:
         return self.all

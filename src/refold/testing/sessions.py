@@ -47,7 +47,7 @@ class StoredLines(Protocol):
         ...
 
     def remove(self, session: str) -> None: ...
-    def set_changed(self, session: str, at: float) -> None: ...
+    def set_changed(self, session: str, time: float) -> None: ...
 
 
 def _no_progress(done: int, remaining: int) -> None:
@@ -311,17 +311,17 @@ class _MemoryLines:
     def remove(self, session: str) -> None:
         del self._stores[session], self._changed[session]
 
-    def set_changed(self, session: str, at: float) -> None:
-        self._changed[session] = at
+    def set_changed(self, session: str, time: float) -> None:
+        self._changed[session] = time
 
 
 class _TimedStore(MemoryStore):
-    """Another writer of the journal of `first`. It calls `written` after each append."""
+    """Another writer of the journal of `first`. It calls `on_write` after each append."""
 
-    def __init__(self, first: MemoryStore, written: Callable[[], None]) -> None:
+    def __init__(self, first: MemoryStore, on_write: Callable[[], None]) -> None:
         super().__init__(blobs=first.blobs)
         self.share(first)
-        self._written = written
+        self._written = on_write
 
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]

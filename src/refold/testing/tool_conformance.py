@@ -157,13 +157,15 @@ def _send_call(inner: Any, value: Any) -> Callable[[], Any]:
 
 
 async def cut_at_each_wait(
-    function: Callable[[], Awaitable[object]], check: Callable[[], None], most: int = 100
+    function: Callable[[], Awaitable[object]],
+    check: Callable[[], None],
+    max_waits: int = 100,
 ) -> int:
     """Do `function` again and again, cancelled one wait later each time.
 
     `check` is called after each. Returns how many waits there were.
     """
-    for wait in range(most):
+    for wait in range(max_waits):
         scope = anyio.CancelScope()
         cut = CancelAtWait(function(), scope, wait)
         with scope:
@@ -171,4 +173,4 @@ async def cut_at_each_wait(
         check()
         if not cut.reached:
             return wait
-    raise AssertionError(f"the work still waits after {most} waits")
+    raise AssertionError(f"the work still waits after {max_waits} waits")

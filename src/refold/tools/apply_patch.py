@@ -66,11 +66,11 @@ async def apply_patch(
     return await to_thread.run_sync(partial(_apply, patch, files, known))
 
 
-def _apply(patch: str, files: Files, known: Mapping[str, str]) -> Reply:
+def _apply(patch: str, files: Files, known_texts: Mapping[str, str]) -> Reply:
     from refold.tools.patch_format import read_patch
 
     check_sendable(patch, "patch")
-    planned = _PlannedChanges(files, known)
+    planned = _PlannedChanges(files, known_texts)
     try:
         for section in read_patch(patch):
             planned.add(section)
@@ -83,8 +83,8 @@ def _apply(patch: str, files: Files, known: Mapping[str, str]) -> Reply:
 class _PlannedChanges:
     """The planned writes, diffs and notes, section by section."""
 
-    def __init__(self, files: Files, known: Mapping[str, str]) -> None:
-        self._files, self._known = files, known
+    def __init__(self, files: Files, known_texts: Mapping[str, str]) -> None:
+        self._files, self._known = files, known_texts
         self.writes, self.diffs, self.lines = list[FileWrite](), list[Diff](), list[str]()
 
     def add(self, section: "Section") -> None:

@@ -192,12 +192,12 @@ def problem_line(problem: Problem, files: Files) -> str:
     return f"{location}: {problem.severity}: {message}{code}"
 
 
-def _reply(answer: CodeAnswer, lines: Sequence[str], shown: str) -> Reply:
+def _reply(answer: CodeAnswer, lines: Sequence[str], body: str) -> Reply:
     left_out = len(lines) - _MAX_ANSWER_LINES
     ellipsis = [f"… and {left_out:,} more. Ask about less."] if left_out > 0 else []
     notes = [f"({note})" for note in answer.notes]
     text = "\n".join((*lines[:_MAX_ANSWER_LINES], *ellipsis, f"By {answer.by}.", *notes))
-    return Reply(text, (Note(f"{shorten(shown, 300)} ({answer.by})"),))
+    return Reply(text, (Note(f"{shorten(body, 300)} ({answer.by})"),))
 
 
 def _dotted_name(symbol: Symbol) -> str:

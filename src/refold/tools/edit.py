@@ -72,7 +72,7 @@ def _write(
     path: str,
     content: str,
     files: Files,
-    known: Mapping[str, str],
+    known_texts: Mapping[str, str],
     unread: Collection[str],
 ) -> Reply:
     check_sendable(content, "content")
@@ -86,7 +86,7 @@ def _write(
         diff_text = compare_texts("", content)
         diff = Diff(escape_name(real), "created", diff_text.text, "", digest(data))
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
-    before = read_current(real, files, known)
+    before = read_current(real, files, known_texts)
     was = decode_text(before)
     content = restore_invisible(content, was.text if was else "")
     content = files.secrets(was.plain if was else "", name).unmask(content)
@@ -104,12 +104,12 @@ def _write(
 
 
 def _edit(
-    path: str, old: str, new: str, all: bool, files: Files, known: Mapping[str, str]
+    path: str, old: str, new: str, all: bool, files: Files, known_texts: Mapping[str, str]
 ) -> Reply:
     check_sendable(new, "new")
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known)
+    before = read_current(real, files, known_texts)
     was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
@@ -174,11 +174,11 @@ async def multi_edit(
 
 
 def _edit_all(
-    path: str, edits: Sequence[Edit], files: Files, known: Mapping[str, str]
+    path: str, edits: Sequence[Edit], files: Files, known_texts: Mapping[str, str]
 ) -> Reply:
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known)
+    before = read_current(real, files, known_texts)
     was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
@@ -240,9 +240,9 @@ def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[
     return offsets
 
 
-def edit_summary(text: str, offsets: list[int], name: str, changed: str) -> str:
+def edit_summary(text: str, offsets: list[int], name: str, new_text: str) -> str:
     times = f"{len(offsets):,} places, " if len(offsets) > 1 else ""
-    return f"Edited {name}: {times}{line_numbers_text(text, offsets)} ({changed})."
+    return f"Edited {name}: {times}{line_numbers_text(text, offsets)} ({new_text})."
 
 
 def _find_all(text: str, old: str) -> list[int]:
@@ -290,15 +290,15 @@ class NearestMatch(Struct, frozen=True):
     only_white_space: bool
 
 
-def find_nearest(text: str, wanted: str) -> NearestMatch | None:
-    """The lines most like `wanted`, if any are much like it.
+def find_nearest(text: str, wanted_text: str) -> NearestMatch | None:
+    """The lines most like `wanted_text`, if any are much like it.
 
     Lines like the longest line wanted are looked up first, so that the time
     grows with the text and not with the text times what is wanted.
     """
     from rapidfuzz import fuzz, process
 
-    have, want = text.split("\n"), wanted.strip("\n").split("\n")
+    have, want = text.split("\n"), wanted_text.strip("\n").split("\n")
     longest = max(range(len(want)), key=lambda at: len(want[at].strip()))
     anchors = process.extract(
         want[longest].strip(),

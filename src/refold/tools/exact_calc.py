@@ -120,10 +120,10 @@ def _check_bounds(number: Number) -> Number:
     return number
 
 
-def _unknown_name(written: str) -> str:
+def _unknown_name(name: str) -> str:
     names = ", ".join((*_FUNCTION_TABLE, *_CONSTANT_TABLE))
-    hint = "; write ** for a power" if "^" in written else ""
-    return f"{written!r} is unknown{hint}; there are + - * / // % ** and {names}"
+    hint = "; write ** for a power" if "^" in name else ""
+    return f"{name!r} is unknown{hint}; there are + - * / // % ** and {names}"
 
 
 def _decimal(number: Number) -> Decimal:

@@ -31,7 +31,8 @@ def similar_names_text(files: Files, real: Real) -> str:
     return ""
 
 
-def _display_names(files: Files, above: Real, names: list[str]) -> list[str]:
+def _display_names(files: Files, folder: Real, names: list[str]) -> list[str]:
     return [
-        escape_name(files.display_name(Real(posixpath.join(above, name)))) for name in names
+        escape_name(files.display_name(Real(posixpath.join(folder, name))))
+        for name in names
     ]

@@ -17,7 +17,7 @@ from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 
-def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
+def read_current(real: Real, files: Files, known_texts: Mapping[str, str]) -> bytes:
     """The content of a file that this session has read. Raises `ToolFailed` if it has changed since."""
     name = files.display_name(real)
     if files.kind(real) == "nothing":
@@ -27,11 +27,11 @@ def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
         hint = f" {names}" if names else ""
         raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
     content = files.read(real)
-    if escape_name(real) not in known:
+    if escape_name(real) not in known_texts:
         raise ToolFailed(
             f"{name} was not read in this session. Read it first, then change it."
         )
-    if known[escape_name(real)] != digest(content):
+    if known_texts[escape_name(real)] != digest(content):
         raise ToolFailed(
             f"{name} has changed since you last read it. Read it again, then change it."
         )
@@ -67,12 +67,14 @@ class DiffText(Struct, frozen=True):
 
 
 def to_diff(
-    real: Real, diff_text: DiffText, before: bytes, after: bytes, recoded: str = ""
+    real: Real, diff_text: DiffText, before: bytes, after: bytes, recoded_text: str = ""
 ) -> Diff:
-    """Return the diff for the user. `recoded` describes a change of the encoding, or is ""."""
-    first = f"@@ the encoding was changed from {recoded} @@\n" if recoded else ""
+    """Return the diff for the user. `recoded_text` describes a change of the encoding, or is ""."""
+    first = f"@@ the encoding was changed from {recoded_text} @@\n" if recoded_text else ""
     text = f"{first}{diff_text.text}".rstrip("\n")
-    return Diff(escape_name(real), "changed", text, digest(before), digest(after), recoded)
+    return Diff(
+        escape_name(real), "changed", text, digest(before), digest(after), recoded_text
+    )
 
 
 _CONTEXT_LINES = 3  # lines of context

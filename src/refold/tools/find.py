@@ -148,13 +148,13 @@ def excludes_input(directory_path: str, scope: SearchScope) -> str:
     )
 
 
-def _relative(line: str, below: str) -> str:
+def _relative(line: str, folder: str) -> str:
     sign = "!" if line.startswith("!") else ""
     pattern = line.removeprefix("!")
     anchored = "/" in pattern.rstrip().removesuffix("/") and not pattern.startswith("**/")
-    if not line.strip() or line.startswith("#") or below == "." or not anchored:
+    if not line.strip() or line.startswith("#") or folder == "." or not anchored:
         return "" if line.startswith("#") else line
-    start = f"{below}/"
+    start = f"{folder}/"
     pattern = pattern.removeprefix("/")
     return f"{sign}/{pattern[len(start) :]}" if pattern.startswith(start) else ""
 

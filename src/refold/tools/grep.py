@@ -194,7 +194,7 @@ def _parse_output(
 
 async def _files_without_lines(
     line: Sequence[str],
-    shown: set[str],
+    shown_files: set[str],
     search: Callable[[Sequence[str]], Awaitable[Finished]],
 ) -> dict[str, str]:
     """Matching files of which no line was kept. "" stands for more lines."""
@@ -205,7 +205,7 @@ async def _files_without_lines(
     matching_names = [*result.start.split(b"\0"), *result.end.split(b"\0")]
     paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in matching_names}
     return {
-        path: _LONG_LINES_REASON for path in sorted(paths - shown) if path
+        path: _LONG_LINES_REASON for path in sorted(paths - shown_files) if path
     } or _MORE_LINES
 
 
@@ -303,5 +303,5 @@ def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterato
         before = line
 
 
-def _count(many: int, noun: str) -> str:
-    return f"{many:,} {noun}{'' if many == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -73,11 +73,13 @@ class _Notebook(Struct, frozen=True):
         return self.text[: span.start] + text + self.text[span.end :]
 
 
-def edit_cell(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) -> Reply:
+def edit_cell(
+    path: str, edit: CellEdit, files: Files, known_texts: Mapping[str, str]
+) -> Reply:
     check_sendable(edit.source, "source")
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known)
+    before = read_current(real, files, known_texts)
     was, book = _parse_notebook(before, name)
     sources = _sources(book)
     source = files.secrets(sources, name).unmask(restore_invisible(edit.source, sources))

@@ -328,9 +328,9 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     return Hunk(begun, hunk_rows, at=start, final=final), index
 
 
-def _is_hunk_end(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
+def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> bool:
     line = lines[index]
-    full = max(left) <= 0
+    full = max(remaining) <= 0
     if line.startswith("\\"):
         return False
     if not line or line == "-- ":  # "-- " ends a patch in a mail
@@ -342,7 +342,10 @@ def _is_hunk_end(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
     # Two lines of the file that look like names, or the next file?
     heads = index + 2 < len(lines) and lines[index + 2].startswith("@@")
     return (
-        full or left[0] >= _UNKNOWN_COUNT // 2 or (heads and max(left) > 1) or min(left) < 1
+        full
+        or remaining[0] >= _UNKNOWN_COUNT // 2
+        or (heads and max(remaining) > 1)
+        or min(remaining) < 1
     )
 
 

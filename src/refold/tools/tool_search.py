@@ -55,16 +55,16 @@ async def tool_call(
     raise ToolFailed(_unknown_tool(name, deferred))
 
 
-def search_tools(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
+def search_tools(deferred: Sequence[Tool], note: str = "") -> tuple[Tool, ...]:
     """The two tools that reach the `deferred` ones, with their names. Empty if there are none.
 
-    `more` is a sentence about tools that are not loaded yet.
+    `note` is a sentence about tools that are not loaded yet.
     """
-    if not deferred and not more:
+    if not deferred and not note:
         return ()
     listed = "; ".join(_list_names(deferred))
     names_text = f"There are: {listed}." if listed else ""
-    about = " ".join(filter(None, (tool_search.description, names_text, more)))
+    about = " ".join(filter(None, (tool_search.description, names_text, note)))
     return (
         replace(tool_search, description=about),
         tool_call,

@@ -121,7 +121,7 @@ class App:
         settings, config, environ = session.settings.terminal, session.config, os.environ
         self._beside = background
         self._capabilities = detect_capabilities(
-            sys.stdout, environ, wanted="line", theme=settings.theme
+            sys.stdout, environ, display="line", theme=settings.theme
         )
         modes = ScreenModes(
             config.history_file.parent, mouse=settings.mouse, environ=environ

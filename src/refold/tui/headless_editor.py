@@ -121,12 +121,12 @@ class HeadlessEditor:
         self._app.key_processor.arg = self._app.vi_state.operator_func = None
         return self._read_field(field, ())
 
-    def _read_field(self, before: TextField, pressed: Sequence[KeyPress]) -> TextField:
+    def _read_field(self, before: TextField, keys: Sequence[KeyPress]) -> TextField:
         buffer, vi = self._buffer, self._app.vi_state
         processor = self._app.key_processor
         begun = processor.key_buffer or processor.arg or vi.operator_func
         begun = begun or vi.waiting_for_digraph
-        typed = "".join(key.data for key in pressed)
+        typed = "".join(key.data for key in keys)
         buffer.limit_undo()
         values = self._get_attributes(_SESSION_FIELDS)
         return replace(

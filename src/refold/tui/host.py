@@ -97,7 +97,7 @@ class RowPrinter(Printer):
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         self.set_capabilities(
-            detect_capabilities(sys.stdout, environ, wanted="line", theme=theme)
+            detect_capabilities(sys.stdout, environ, display="line", theme=theme)
         )
 
     def set_capabilities(self, capabilities: TerminalCapabilities) -> None:
@@ -116,7 +116,7 @@ class Questions:
 
     async def ask(
         self,
-        asked: Callable[[int, float], Message],
+        to_message: Callable[[int, float], Message],
         search: Search | None = None,
         on_move: Callable[[str], None] | None = None,
     ) -> Answer | Picked:
@@ -125,7 +125,7 @@ class Questions:
         self._lists[number] = search, on_move
         event, answers = anyio.Event(), list[Answer | Picked]()
         self._open[number] = event, answers
-        self._post(asked(number, self._clock()))
+        self._post(to_message(number, self._clock()))
         try:
             await event.wait()
             return answers[0]

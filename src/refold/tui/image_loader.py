@@ -17,15 +17,15 @@ _MAX_NEWEST_IMAGES = 200  # images of a long session that are drawn
 
 
 class ImageLoader:
-    """Loads images. `read` returns the bytes of an image."""
+    """Loads images. `read_image` returns the bytes of an image."""
 
     def __init__(
         self,
         painter: ImagePainter,
-        read: Callable[[str], Awaitable[bytes]],
+        read_image: Callable[[str], Awaitable[bytes]],
         post: Callable[[ImagesMeasured], None],
     ) -> None:
-        self.painter, self._read, self._post = painter, read, post
+        self.painter, self._read, self._post = painter, read_image, post
         self._wanted, self._news = dict[str, None](), anyio.Event()
         self._failed = set[str]()
 

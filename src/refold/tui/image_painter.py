@@ -140,11 +140,11 @@ class ImagePainter:
         return _DELETE_ALL_IMAGES if known and self.protocol == "kitty" else ""
 
     def frame_sequences(
-        self, rows: Sequence[Line], written: frozenset[int], *, moved: bool
+        self, rows: Sequence[Line], written_rows: frozenset[int], *, moved: bool
     ) -> tuple[str, str]:
         """Return what to write before the frame, and after it.
 
-        `written` are the rows that the frame rewrites; `moved` says that the terminal
+        `written_rows` are the rows that the frame rewrites; `moved` says that the terminal
         scrolled.
         """
         if not self.protocol or not (self._placed or self._sizes):
@@ -155,9 +155,9 @@ class ImagePainter:
             if image.image in self._sizes:
                 now[image.image, place] = image
         if self.protocol == "iterm":
-            return "", "".join(self._inline_sequences(now, written))
+            return "", "".join(self._inline_sequences(now, written_rows))
         uploads = "".join(self._transmissions(now))
-        return uploads, "".join(self._placement_sequences(now, written, moved=moved))
+        return uploads, "".join(self._placement_sequences(now, written_rows, moved=moved))
 
     def _transmissions(self, now: Mapping[tuple[str, int], PlacedImage]) -> Iterator[str]:
         for name in dict.fromkeys(image for image, _ in now):
@@ -180,7 +180,7 @@ class ImagePainter:
     def _placement_sequences(
         self,
         now: Mapping[tuple[str, int], PlacedImage],
-        written: frozenset[int],
+        written_rows: frozenset[int],
         *,
         moved: bool,
     ) -> Iterator[str]:
@@ -195,7 +195,7 @@ class ImagePainter:
             if (
                 moved
                 or before.get((name, place)) != image
-                or _is_overwritten(image, written)
+                or _is_overwritten(image, written_rows)
             ):
                 yield self._placement_sequence(image, place)
 
@@ -210,7 +210,7 @@ class ImagePainter:
         return f"{_cursor_sequence(image)}\x1b_G{order}\x1b\\"
 
     def _inline_sequences(
-        self, now: Mapping[tuple[str, int], PlacedImage], written: frozenset[int]
+        self, now: Mapping[tuple[str, int], PlacedImage], written_rows: frozenset[int]
     ) -> Iterator[str]:
         """Return the orders for inline images that are new or were overwritten."""
         before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
@@ -219,7 +219,7 @@ class ImagePainter:
             if content is None or not image.is_whole:
                 continue
             self._placed[key] = image
-            if key in before and not _is_overwritten(image, written):
+            if key in before and not _is_overwritten(image, written_rows):
                 continue
             code = base64.b64encode(content).decode()
             order = (
@@ -235,5 +235,7 @@ def _cursor_sequence(image: PlacedImage) -> str:
     return f"\x1b[{image.top + 1};{image.left + 1}H"
 
 
-def _is_overwritten(image: PlacedImage, written: frozenset[int]) -> bool:
-    return any(image.top <= row <= image.top + image.last - image.first for row in written)
+def _is_overwritten(image: PlacedImage, written_rows: frozenset[int]) -> bool:
+    return any(
+        image.top <= row <= image.top + image.last - image.first for row in written_rows
+    )

@@ -195,7 +195,7 @@ def _show_match(model: Model, item: int, words: str) -> Model:
 
 
 def _last_matching_row(
-    transcript: Transcript, item: int, width: int, wanted: str
+    transcript: Transcript, item: int, width: int, text: str
 ) -> int | None:
     """Return the last row of the item that has these words in one piece."""
     rows = transcript.rows(item, width)
@@ -203,7 +203,7 @@ def _last_matching_row(
         (
             n
             for n in range(len(rows) - 1, -1, -1)
-            if wanted in plain_text([rows[n]]).casefold()
+            if text in plain_text([rows[n]]).casefold()
         ),
         None,
     )

@@ -174,9 +174,9 @@ def _has_text(model: Model, dialog: Dialog) -> bool:
     return bool(dialog.field.text if writing else model.composer.field.text)
 
 
-def scroll_dialog(model: Model, dialog: Dialog, by: int) -> Model:
+def scroll_dialog(model: Model, dialog: Dialog, rows: int) -> Model:
     body = _body(model, dialog)
-    scroll = max(0, min(dialog.scroll + by, len(body.rows) - body.height))
+    scroll = max(0, min(dialog.scroll + rows, len(body.rows) - body.height))
     return replace(model, overlay=replace(dialog, scroll=scroll))
 
 

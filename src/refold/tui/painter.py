@@ -85,20 +85,22 @@ def _frame_text(
 
 
 def _scroll(
-    shown: Sequence[Line | None], wanted: Sequence[Line], parts: list[str]
+    old_lines: Sequence[Line | None], new_lines: Sequence[Line], parts: list[str]
 ) -> list[Line | None]:
     """Scroll the terminal if that saves painting; return the rows it shows then."""
-    rows = list(shown)
-    if not rows or (first := _first_change(rows, wanted)) is None:
+    rows = list(old_lines)
+    if not rows or (first := _first_change(rows, new_lines)) is None:
         return rows
-    last = len(wanted) - 1
-    while last > first and rows[last] == wanted[last]:
+    last = len(new_lines) - 1
+    while last > first and rows[last] == new_lines[last]:
         last -= 1
     for by in range(1, last - first + 1):
         same = 0
-        while first + same + by <= last and rows[first + same + by] == wanted[first + same]:
+        while (
+            first + same + by <= last and rows[first + same + by] == new_lines[first + same]
+        ):
             same += 1
-        if same >= _MIN_SCROLLED_ROWS and any(wanted[first : first + same]):
+        if same >= _MIN_SCROLLED_ROWS and any(new_lines[first : first + same]):
             end = first + same + by - 1
             down = "\n" * by  # at the last row of the region: every terminal scrolls then
             parts.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
@@ -111,5 +113,9 @@ def _scroll(
     return rows
 
 
-def _first_change(shown: Sequence[Line | None], wanted: Sequence[Line]) -> int | None:
-    return next((index for index, row in enumerate(wanted) if shown[index] != row), None)
+def _first_change(
+    old_lines: Sequence[Line | None], new_lines: Sequence[Line]
+) -> int | None:
+    return next(
+        (index for index, row in enumerate(new_lines) if old_lines[index] != row), None
+    )

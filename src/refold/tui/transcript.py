@@ -320,12 +320,12 @@ def last_anchor(transcript: Transcript, width: int, height: int) -> Anchor:
 
 
 def scroll_anchor(
-    transcript: Transcript, anchor: Anchor | None, by: int, width: int, height: int
+    transcript: Transcript, anchor: Anchor | None, rows: int, width: int, height: int
 ) -> Anchor | None:
-    """Return the anchor `by` rows further down (up, if negative), or None at the end."""
+    """Return the anchor this many `rows` further down (up, if negative), or None at the end."""
     last = last_anchor(transcript, width, height)
     start = anchor or last
-    item, row = start.item, start.row + by
+    item, row = start.item, start.row + rows
     while row < 0 and item:
         item -= 1
         row += len(transcript.rows(item, width))
@@ -467,12 +467,12 @@ def blocks_to_show(blocks: Iterable[Block], view: View) -> list[Block]:
     return [block for block in blocks if not _is_shown_elsewhere(block, reported)]
 
 
-def _is_shown_elsewhere(block: Block, reported: frozenset[str]) -> bool:
+def _is_shown_elsewhere(block: Block, reported_ids: frozenset[str]) -> bool:
     match block:
         case NoticeBlock():
             return block.is_status or block.begins != ""
         case CallBlock():
-            return block.stage == "done" and block.call.id in reported
+            return block.stage == "done" and block.call.id in reported_ids
         case _:
             return False
 

@@ -403,14 +403,14 @@ def _mark_words(row: Line, text: str) -> Line:
     return tuple(part for piece in row for part in _mark_piece(piece, text.casefold()))
 
 
-def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
+def _mark_piece(piece: Piece, query: str) -> Iterator[Piece]:
     style, text = piece
     low, place = text.casefold(), 0
     if len(low) == len(text):  # otherwise indexes of the two differ
-        while (start := low.find(wanted, place)) >= 0:
+        while (start := low.find(query, place)) >= 0:
             if start > place:
                 yield style, text[place:start]
-            place = start + len(wanted)
+            place = start + len(query)
             yield "selected", text[start:place]
     if place < len(text):
         yield style, text[place:]

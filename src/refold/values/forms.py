@@ -284,8 +284,8 @@ def _bounds(field: FormField, unit: str) -> str:
     return f"{high} or less{unit}" if high is not None else ""
 
 
-def _to_whole_number(bound: float | None) -> float | None:
-    return int(bound) if bound is not None and bound == int(bound) else bound
+def _to_whole_number(limit: float | None) -> float | None:
+    return int(limit) if limit is not None and limit == int(limit) else limit
 
 
 def _labels(options: Sequence[FormOption]) -> str:

@@ -117,12 +117,12 @@ class ReachableHosts(Struct, frozen=True):
 EVERY_PUBLIC_HOST = f"{_ANY_HOST}:{_ANY_HOST}"
 
 
-def expand_hosts(written: str) -> tuple[str, ...]:
+def expand_hosts(pattern_text: str) -> tuple[str, ...]:
     """The patterns that a text in a rule or a call stands for. Raises `ValueError`.
 
     `all` stays as it is. Hosts are spelled as connections are compared.
     """
-    text = written.strip()
+    text = pattern_text.strip()
     if text == EVERY_HOST:
         return (EVERY_HOST,)
     if text.startswith(PRESET_PREFIX):
@@ -151,20 +151,20 @@ def expand_hosts(written: str) -> tuple[str, ...]:
     return (private + _join_place(("*." if wild else "") + read, port),)
 
 
-def expand_all(written: Iterable[str]) -> tuple[str, ...]:
+def expand_all(texts: Iterable[str]) -> tuple[str, ...]:
     """The patterns of several texts, each once. Raises `ValueError`."""
-    return _unique(pattern for text in written for pattern in expand_hosts(text))
+    return _unique(pattern for text in texts for pattern in expand_hosts(text))
 
 
-def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
-    """Every public host except those that `barred` bans; None if it bans none.
+def every_host_but(hosts: ReachableHosts) -> ReachableHosts | None:
+    """Every public host except those that `hosts` bans; None if it bans none.
 
-    Hosts that `barred` allows by name may also be private.
+    Hosts that `hosts` allows by name may also be private.
     """
-    if not (barred.denied or barred.asked):
+    if not (hosts.denied or hosts.asked):
         return None
-    named = (pattern for pattern in barred.allowed if pattern != EVERY_HOST)
-    return replace(barred, allowed=_unique((EVERY_PUBLIC_HOST, *named)))
+    named = (pattern for pattern in hosts.allowed if pattern != EVERY_HOST)
+    return replace(hosts, allowed=_unique((EVERY_PUBLIC_HOST, *named)))
 
 
 def only_hosts(patterns: tuple[str, ...]) -> ReachableHosts | None:
@@ -274,7 +274,7 @@ def _normalize_host(host: str) -> str:
     return str(address.ipv4_mapped or address)
 
 
-def _is_covered(pattern: str, others: Iterable[str]) -> bool:
+def _is_covered(pattern: str, patterns: Iterable[str]) -> bool:
     host, port = _parts(pattern)
     return any(
         covers(wanted.strip("[]"), host.strip("[]"))
@@ -283,7 +283,7 @@ def _is_covered(pattern: str, others: Iterable[str]) -> bool:
             or (not port_pattern and port in map(str, DEFAULT_PORTS))
         )
         and pattern.startswith(PRIVATE_PREFIX) <= other.startswith(PRIVATE_PREFIX)
-        for other in others
+        for other in patterns
         for wanted, port_pattern in (_parts(other),)
     )
 

@@ -156,19 +156,19 @@ def find_repeated_key(data: bytes | Raw) -> str | None:
     return None
 
 
-def keys_are_unique(data: bytes | Raw, decoded: object) -> bool:
+def keys_are_unique(data: bytes | Raw, decoded_value: object) -> bool:
     """A quick test with the decoded `data`; False: `find_repeated_key` must check.
 
     A decoder drops the earlier of two equal keys, and with it at least one colon. So if the
     text has as many colons as the value, no key was dropped.
     """
     text = bytes(data)
-    return b"\\u003" not in text and text.count(b":") == _colons(decoded)
+    return b"\\u003" not in text and text.count(b":") == _colons(decoded_value)
 
 
-def _colons(decoded: object) -> int:
+def _colons(decoded_value: object) -> int:
     """The number of colons in the value as JSON: one for each key, and those in strings."""
-    count, left = 0, [decoded]
+    count, left = 0, [decoded_value]
     while left:
         value = left.pop()
         match value:

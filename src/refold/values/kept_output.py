@@ -80,10 +80,10 @@ class Printed:
         while self._in_end > self._each_end:
             self._drop(self._in_end - self._each_end)
 
-    def _drop(self, many: int) -> None:
+    def _drop(self, count: int) -> None:
         oldest = self._end.popleft()
-        if len(oldest) > many:
-            self._end.appendleft(oldest[many:])
-        gone = min(many, len(oldest))
+        if len(oldest) > count:
+            self._end.appendleft(oldest[count:])
+        gone = min(count, len(oldest))
         self._in_end -= gone
         self.dropped += gone

@@ -291,7 +291,7 @@ class ActivityFold:
         self._at[key] = len(self._every)
         self._every.append(span)
 
-    def _update_span(self, key: str | int, **changed: Any) -> None:
+    def _update_span(self, key: str | int, **changes: Any) -> None:
         index = self._at.get(key)
         if index is not None:
-            self._every[index] = replace(self._every[index], **changed)
+            self._every[index] = replace(self._every[index], **changes)

@@ -13,11 +13,11 @@ from refold.views.styled import Line, Style, line
 _OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
-def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[Line]:
-    """The rows of a command. `printed` is the last line of output if it still runs."""
+def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Line]:
+    """The rows of a command. `output` is the last line of output if it still runs."""
     end = command.end
     style: Style = _OUTCOME_STYLES.get(end.outcome, "warn") if end else "accent"
-    state, until, last = "runs", now, printed
+    state, until, last = "runs", now, output
     if end is not None:
         state, until, last = end_text(end), command.ended_at, last_line(end.text)
     elif command.foreign:

@@ -115,18 +115,18 @@ def result_lines(
     end: Ended,
     width: int,
     directory: str = "",
-    denied: str = "",
+    denial: str = "",
     fold: ResultFold = USUAL_FOLD,
     known_diffs: Sequence[Diff] = (),
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
 
-    `denied` is why the rules refused it; the event's text adds words for the model. Of
+    `denial` is why the rules refused it; the event's text adds words for the model. Of
     `known_diffs`, which the question has shown, only the heads are repeated.
     """
-    if end.outcome == "refused" and denied:
-        by = " by" if is_hook_refusal(denied) else ":"
-        return wrap_words(f"refused{by} {escape_to_one_line(denied)}", width, "warn")
+    if end.outcome == "refused" and denial:
+        by = " by" if is_hook_refusal(denial) else ":"
+        return wrap_words(f"refused{by} {escape_to_one_line(denial)}", width, "warn")
     if end.outcome in _OUTCOME_PREFIXES:
         style, word = _OUTCOME_PREFIXES[end.outcome]
         rows = sentence_lines(word + end.text, width, style)

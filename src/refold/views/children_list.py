@@ -74,7 +74,7 @@ def reported_calls(family: Children) -> frozenset[str]:
 
 def live_rows(
     family: Children,
-    moved: Mapping[str, ChildMoved],
+    recent: Mapping[str, ChildMoved],
     seconds: Mapping[str, float],
     width: int,
     max_rows: int,
@@ -82,22 +82,22 @@ def live_rows(
     """A row for each running subagent: its task, what it does now, tokens and time.
 
     `seconds` is how long each has run. Returns at most `max_rows` rows; the last one counts
-    the rest. The progress in `moved` may be text that the subagent is writing.
+    the rest. The progress in `recent` may be text that the subagent is writing.
     """
     running = [child for child in family.running if not child.born.key]
     fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
-    rows = [_live_row(child, moved, seconds.get(child.name, 0.0), width) for child in fit]
+    rows = [_live_row(child, recent, seconds.get(child.name, 0.0), width) for child in fit]
     if (left := len(running) - len(fit)) and max_rows > 0:
         rows.append(line(f"  … {left} more, see /tree", "dim"))
     return rows
 
 
 def _live_row(
-    child: Child, moved: Mapping[str, ChildMoved], seconds: float, width: int
+    child: Child, recent: Mapping[str, ChildMoved], seconds: float, width: int
 ) -> Line:
     name = child.name
-    deeper = [progress for node, progress in moved.items() if node.startswith(f"{name}/")]
-    own = moved.get(name)
+    deeper = [progress for node, progress in recent.items() if node.startswith(f"{name}/")]
+    own = recent.get(name)
     used = sum(progress.tokens for progress in (*deeper, *((own,) if own else ())))
     head, tail = (
         f"  {_child_name(child.born)} ",
@@ -128,21 +128,23 @@ def _is_by_code(name: str, family: Children) -> bool:
 
 
 def child_lines(
-    family: Children, moved: Mapping[str, ChildMoved], width: int
+    family: Children, recent: Mapping[str, ChildMoved], width: int
 ) -> Iterator[Line]:
-    """Yield the lines of all subagents. `moved` is the progress of running ones, by address."""
+    """Yield the lines of all subagents. `recent` is the progress of running ones, by address."""
     if not family.children:
         yield line("No subagents: the tool `task` starts one.")
     for child in family.children:
-        yield from child_rows(child, moved, width)
+        yield from child_rows(child, recent, width)
 
 
-def child_rows(child: Child, moved: Mapping[str, ChildMoved], width: int) -> Iterator[Line]:
+def child_rows(
+    child: Child, recent: Mapping[str, ChildMoved], width: int
+) -> Iterator[Line]:
     """One subagent, and those below it that run."""
-    yield _row(child, moved.get(child.name), width)
+    yield _row(child, recent.get(child.name), width)
     if child.stopped and child.runs:
         yield line(f"    asked to end: {escape_to_one_line(child.stopped)}", "warn")
-    for node, deeper in moved.items():
+    for node, deeper in recent.items():
         if child.runs and node.startswith(f"{child.name}/"):
             yield _descendant_row(node, deeper, width)
 
@@ -166,11 +168,11 @@ def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
 
 
 def running_summary(
-    family: Children, moved: Mapping[str, ChildMoved], since: int, *, doing: bool = True
+    family: Children, recent: Mapping[str, ChildMoved], since: int, *, doing: bool = True
 ) -> str:
     """The running subagents, and the usage of those started after `since`.
 
-    "" if none runs. `moved` has the newest last. `doing` adds what the newest does.
+    "" if none runs. `recent` has the newest last. `doing` adds what the newest does.
     """
     running = family.running
     if not running:
@@ -178,14 +180,14 @@ def running_summary(
     ours = [child for child in family.children if child.seq > since or child.runs]
     used, dollars_, unpriced = 0, 0.0, False
     for child in ours:
-        count, cost = _usage(child, moved.get(child.name))
+        count, cost = _usage(child, recent.get(child.name))
         used += count
         dollars_ += cost or 0.0
         unpriced = unpriced or cost is None
     money = f"{'at least ' if unpriced else ''}{dollars(dollars_)}" if dollars_ else ""
     first, *others = running
     label = f"{len(running)} subagents" if others else _child_name(first.born)
-    newest = list(moved.values())[-1] if moved else None
+    newest = list(recent.values())[-1] if recent else None
     does = escape_to_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
         child = family.child(newest.node)
@@ -195,20 +197,20 @@ def running_summary(
     return " · ".join(part for part in (label, spent, money, does if doing else "") if part)
 
 
-def _usage(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
+def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:
     """Tokens and dollars; None for the dollars if a price is unknown."""
     if child.end is not None:
         spent = child.end.spent
         return spent.usage.input + spent.usage.output, spent.cost
-    return (moved.tokens, moved.cost) if moved else (0, 0.0)
+    return (recent.tokens, recent.cost) if recent else (0, 0.0)
 
 
-def _row(child: Child, moved: ChildMoved | None, width: int) -> Line:
+def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
     status = _state(child)
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
-    spent = spent_row(child.end.spent) if child.end else _usage_so_far(moved)
-    doing = f" · {moved.label}" if moved and moved.label and child.runs else ""
+    spent = spent_row(child.end.spent) if child.end else _usage_so_far(recent)
+    doing = f" · {recent.label}" if recent and recent.label and child.runs else ""
     text = f" · {_title(child.born)} · {spent}{doing}"
     left = width - len(head) - len(status) if width else len(text)
     shown = cut(escape_to_one_line(text), max(left, 8))
@@ -222,17 +224,17 @@ def _state(child: Child) -> str:
     return _team_state(child) if child.born.teammate and child.runs else child.status
 
 
-def _descendant_row(node: str, moved: ChildMoved, width: int) -> Line:
-    title = escape_to_one_line(moved.title) or escape_to_one_line(moved.label)
-    text = f"    {escape_to_one_line(node)} ({escape_to_one_line(moved.agent)}) · {title} · {_usage_so_far(moved)}"
+def _descendant_row(node: str, recent: ChildMoved, width: int) -> Line:
+    title = escape_to_one_line(recent.title) or escape_to_one_line(recent.label)
+    text = f"    {escape_to_one_line(node)} ({escape_to_one_line(recent.agent)}) · {title} · {_usage_so_far(recent)}"
     return line(cut(text, width) if width else text, "dim")
 
 
-def _usage_so_far(moved: ChildMoved | None) -> str:
-    if moved is None or (not moved.steps and not moved.tokens):
+def _usage_so_far(recent: ChildMoved | None) -> str:
+    if recent is None or (not recent.steps and not recent.tokens):
         return "nothing yet"
-    cost = "price unknown" if moved.cost is None else dollars(moved.cost)
-    return f"{tokens(moved.tokens)} tokens · {cost}"
+    cost = "price unknown" if recent.cost is None else dollars(recent.cost)
+    return f"{tokens(recent.tokens)} tokens · {cost}"
 
 
 def _child_name(born: ChildBorn) -> str:

@@ -114,8 +114,8 @@ class Spending(Struct, frozen=True):
 class _Ledger:
     """Adds up the usage of entries."""
 
-    def __init__(self, below: Mapping[str, Spent]) -> None:
-        self._below = below
+    def __init__(self, child_spending: Mapping[str, Spent]) -> None:
+        self._below = child_spending
         self.turns: list[TurnCost] = []
         self.models, self.purposes = dict[str, Spent](), dict[str, Spent]()
         self.spent = Spent()
@@ -166,17 +166,17 @@ class _Ledger:
             self.turns.append(TurnCost(0, "(between turns)"))
         self._change(spent=self.turns[-1].spent.plus(usage, cost))
 
-    def _change(self, **changed: Any) -> None:
+    def _change(self, **changes: Any) -> None:
         if self.turns:
-            self.turns[-1] = replace(self.turns[-1], **changed)
+            self.turns[-1] = replace(self.turns[-1], **changes)
 
 
 def spending(
     entries: Iterable[Entry],
-    below: Mapping[str, Spent] = {},
+    child_spending: Mapping[str, Spent] = {},
 ) -> Spending:
-    """The cost of one session. `below` has the cost of its subagents, for its turns."""
-    ledger = _Ledger(below)
+    """The cost of one session. `child_spending` has the cost of its subagents, for its turns."""
+    ledger = _Ledger(child_spending)
     for entry in entries:
         ledger.add(entry)
     return Spending(ledger.spent, ledger.models, ledger.purposes, tuple(ledger.turns))
@@ -270,9 +270,9 @@ def _state(turn: TurnCost) -> str:
     return f" · {turn.outcome.replace('_', ' ') or 'running'}"
 
 
-def budget_lines(view: View, configured: Budget) -> list[Line]:
-    """Limits and usage, one line each. `configured` is the budget in the settings."""
-    budget = budget_of(view, configured)
+def budget_lines(view: View, limits: Budget) -> list[Line]:
+    """Limits and usage, one line each. `limits` is the budget in the settings."""
+    budget = budget_of(view, limits)
     if budget == NO_LIMIT:
         return [
             line("No budget: a turn may use up whatever it needs. /budget USD sets one.")
@@ -326,6 +326,6 @@ def _reservation_note(amount_text: str, amount: float) -> str:
     return f", {amount_text} reserved" if amount else ""
 
 
-def _row(limit: str, used: str, turn: str) -> Line:
-    about = f"  ({turn}: {used})" if turn else ""
+def _row(limit: str, model: str, turn: str) -> Line:
+    about = f"  ({turn}: {model})" if turn else ""
     return (("strong", f"  {limit}"), ("dim", about))

@@ -100,8 +100,8 @@ def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
     return f"The terminal {how}{code}{problem}."
 
 
-def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
-    """A line on a compaction. `assumed` is the window if the model's is unknown."""
+def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line:
+    """A line on a compaction. `assumed_window` is the window if the model's is unknown."""
     count = event.dropped
     if not count and event.size_after >= event.size_before:
         return line("The conversation cannot be compacted further.", "dim")
@@ -116,7 +116,8 @@ def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
             why = f" ({visible(event.reason)})" if event.reason else ""
             change = f"{count} old {_count_text('message', count)} left out, without a summary{why}"
     before, after = (
-        _percent(size, view, assumed) for size in (event.size_before, event.size_after)
+        _percent(size, view, assumed_window)
+        for size in (event.size_before, event.size_after)
     )
     style = "warn" if event.kind == "trim" else "dim"
     share = f"{before} -> {after}" if before != after else after
@@ -195,8 +196,8 @@ def answer_end_warnings(view: View) -> tuple[str, ...]:
     )
 
 
-def _percent(size: int, view: View, assumed: int) -> str:
-    window = view.conversation.system_prompt.window or assumed
+def _percent(size: int, view: View, assumed_window: int) -> str:
+    window = view.conversation.system_prompt.window or assumed_window
     token_count = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
     percent = 100 * token_count / window
     return f"{round(percent)}%" if percent >= 1 else "<1%"
@@ -219,13 +220,13 @@ def warnings(view: View) -> tuple[str, ...]:
     )
 
 
-def hook_failures(view: View, only: str = "") -> Iterator[str]:
+def hook_failures(view: View, event: str = "") -> Iterator[str]:
     """Sentences about the hooks that failed in the newest turn, or about those of one event.
 
     For output that does not include the notice of each.
     """
     for (on, name), why in view.failures.hooks.items():
-        if on == only or not only:
+        if on == event or not event:
             hook = cut(escape_to_one_line(name), _MAX_HOOK_CELLS)
             yield f"the {on} hook `{hook}` failed: {cut(escape_to_one_line(why), _MAX_REASON_CELLS)}"
 
@@ -281,12 +282,12 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
     return text
 
 
-def worktree_left_text(left: WorktreeLeft) -> str:
+def worktree_left_text(event: WorktreeLeft) -> str:
     """The directory to which the session returned, and the outcome for the worktree."""
-    tree, directory = escape_to_one_line(left.tree), escape_to_one_line(left.directory)
+    tree, directory = escape_to_one_line(event.tree), escape_to_one_line(event.directory)
     branch = (
-        f"; its work is on the branch {escape_to_one_line(left.branch)}"
-        if left.branch
+        f"; its work is on the branch {escape_to_one_line(event.branch)}"
+        if event.branch
         else ""
     )
     outcomes = {
@@ -294,4 +295,4 @@ def worktree_left_text(left: WorktreeLeft) -> str:
         "removed": f"the worktree {tree} is removed{branch}",
         "gone": f"the worktree {tree} does not exist any more",
     }
-    return f"The session works in {directory} again: {outcomes[left.outcome]}."
+    return f"The session works in {directory} again: {outcomes[event.outcome]}."

@@ -9,9 +9,9 @@ MAX_SHOWN_LINES = 15
 MAX_SHOWN_CHARS = 1_500
 
 
-def clean_paste(pasted: str) -> str:
+def clean_paste(text: str) -> str:
     """A terminal's paste, without control sequences and trailing line ends."""
-    return without_escapes(pasted).rstrip("\n")
+    return without_escapes(text).rstrip("\n")
 
 
 def paste_label(text: str, max_lines: int = MAX_SHOWN_LINES) -> str:

@@ -114,18 +114,18 @@ def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
     return replace(result, at=shown.index(before) if before in shown else 0)
 
 
-def move_selection(picking: Picker, by: int) -> Picker:
-    """Move the selection by `by`, within the list."""
+def move_selection(picking: Picker, steps: int) -> Picker:
+    """Move the selection by `steps`, within the list."""
     last = len(picking.items) - 1
-    return replace(picking, at=max(0, min(picking.at + by, last)))
+    return replace(picking, at=max(0, min(picking.at + steps, last)))
 
 
-def turn_dial(picking: Picker, by: int) -> Picker:
-    """Turn the dial by `by`, within its values."""
+def turn_dial(picking: Picker, steps: int) -> Picker:
+    """Turn the dial by `steps`, within its values."""
     dial = picking.dial
     if dial is None:
         return picking
-    index = max(0, min(dial.at + by, len(dial.values) - 1))
+    index = max(0, min(dial.at + steps, len(dial.values) - 1))
     return replace(picking, dial=replace(dial, at=index))
 
 

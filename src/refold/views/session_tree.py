@@ -232,10 +232,10 @@ def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
     )  # fmt: skip
 
 
-def span_state(ended: str, node: Node) -> str:
+def span_state(end: str, node: Node) -> str:
     """The result of a span; without one, "running" or "cut_off"."""
-    if ended:
-        return ended
+    if end:
+        return end
     return "running" if node.written and node.view.turn.seq else "cut_off"
 
 
@@ -248,11 +248,11 @@ def style_of(state: str) -> Style:
 
 
 def _node_lines(
-    row: TreeRow, prefix: str, below: str, every_leaf: bool, symbols: bool
+    row: TreeRow, prefix: str, indent: str, every_leaf: bool, symbols: bool
 ) -> Iterator[Line]:
-    """The lines of a node; `prefix` and `below` are the tree's lines drawn before them."""
+    """The lines of a node; `prefix` and `indent` are the tree's lines drawn before them."""
     last, other, under = ("└─ ", "├─ ", "│  ") if symbols else ("`- ", "|- ", "|  ")
-    stem = below + (under if row.below else "   ")
+    stem = indent + (under if row.below else "   ")
     yield _head(row, prefix)
     yield (("dim", stem), ("dim", _usage_text(row)))
     if row.activity:
@@ -266,8 +266,8 @@ def _node_lines(
         end = number == len(row.below)
         yield from _node_lines(
             child,
-            below + (last if end else other),
-            below + ("   " if end else under),
+            indent + (last if end else other),
+            indent + ("   " if end else under),
             every_leaf,
             symbols,
         )

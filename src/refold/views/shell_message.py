@@ -9,11 +9,11 @@ _HEAD_TEXT = (
 _BEGIN_TAG, _END_TAG = "\n<shell>\n", "\n</shell>"
 
 
-def shell_message(command: str, printed: str, ending: str) -> str:
-    """Return the message. `printed` may be "", `ending` says how the command ended."""
+def shell_message(command: str, output: str, ending: str) -> str:
+    """Return the message. `output` may be "", `ending` says how the command ended."""
     lines = [_command_line(command), f"({ending})"]
-    if printed:
-        lines.insert(1, between_tags(printed, "shell"))
+    if output:
+        lines.insert(1, between_tags(output, "shell"))
     return "".join((_HEAD_TEXT, _BEGIN_TAG, "\n".join(lines), _END_TAG))
 
 

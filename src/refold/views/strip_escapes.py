@@ -29,9 +29,9 @@ def without_escapes(text: str) -> str:
     return _UNSEEN_PATTERN.sub("", _ESCAPE_PATTERN.sub("", lines))
 
 
-def render_lines(printed: str) -> str:
+def render_lines(output: str) -> str:
     """The final lines on a screen, where later output has overwritten earlier."""
-    text = _ESCAPE_PATTERN.sub("", clean(printed).replace("\r\n", "\n"))
+    text = _ESCAPE_PATTERN.sub("", clean(output).replace("\r\n", "\n"))
     lines = [_last_version(line) for line in text.split("\n")]
     return _UNSEEN_PATTERN.sub("", "\n".join(lines))
 

@@ -9,15 +9,15 @@ _VALUE_FIELDS = ("agent", "model", "window", "max_output", "effort")
 
 
 def differences(
-    before: SystemPromptSet, after: SystemPromptSet, only: Sequence[str] = ()
+    before: SystemPromptSet, after: SystemPromptSet, part_names: Sequence[str] = ()
 ) -> Sequence[str]:
     """A short sentence for each difference.
 
-    With `only`, just these parts of the system text, and "tools".
+    With `part_names`, just these parts of the system text, and "tools".
     """
-    if only:
-        named = [name for name in _differing_parts(before, after) if name in only]
-        tools = _tools(before, after) if "tools" in only else ()
+    if part_names:
+        named = [name for name in _differing_parts(before, after) if name in part_names]
+        tools = _tools(before, after) if "tools" in part_names else ()
         return (*(_part_text(name, before, after) for name in named), *tools)
     return (*_values(before, after), *_system(before, after), *_tools(before, after))
 

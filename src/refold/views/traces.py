@@ -110,8 +110,8 @@ class _Options(Struct, frozen=True):
 class _NodeSpans:
     """Makes the spans of one node; `spans` also yields those of its subagents."""
 
-    def __init__(self, node: Node, above: TraceSpan | None, options: _Options) -> None:
-        self._node, self._above, self._options = node, above, options
+    def __init__(self, node: Node, parent: TraceSpan | None, options: _Options) -> None:
+        self._node, self._above, self._options = node, parent, options
         self._content = options.content
         entries = node.entries
         self._last = entries[-1].at if entries else 0.0
@@ -229,7 +229,7 @@ class _NodeSpans:
                 return self._side_call_span(call, above, until)
 
     def _tool_span(
-        self, step: ToolStep, above: TraceSpan | None, until: float
+        self, step: ToolStep, parent: TraceSpan | None, end_time: float
     ) -> TraceSpan:
         outcome = step.end.outcome if step.end else _CUT_OFF
         attributes: Attributes = {
@@ -249,12 +249,12 @@ class _NodeSpans:
                 attributes["gen_ai.tool.call.result"] = step.end.text
         began = step.at if step.started is None else step.started
         return self._make_span(
-            ("call", step.seq, step.id), above, (began, until), attributes,
+            ("call", step.seq, step.id), parent, (began, end_time), attributes,
             ("" if outcome == "done" else outcome, ""),
         )  # fmt: skip
 
     def _chat_span(
-        self, step: ModelStep, above: TraceSpan | None, until: float
+        self, step: ModelStep, parent: TraceSpan | None, end_time: float
     ) -> TraceSpan:
         prompt, end = self._prompt(step.seq), step.end
         model = (end.model if end else "") or prompt.model
@@ -276,12 +276,12 @@ class _NodeSpans:
             case None:
                 pass
         return self._make_span(
-            ("step", step.seq, ""), above, (step.at, until), attributes | _cost_attributes(step),
+            ("step", step.seq, ""), parent, (step.at, end_time), attributes | _cost_attributes(step),
             (error, message),
         )  # fmt: skip
 
     def _side_call_span(
-        self, call: SideCall, above: TraceSpan | None, until: float
+        self, call: SideCall, parent: TraceSpan | None, end_time: float
     ) -> TraceSpan:
         reserved, end = call.reserved, call.end
         model = (end.model if end else "") or reserved.model
@@ -302,7 +302,7 @@ class _NodeSpans:
         if end:
             error = _OTHER_VALUE if end.failed else ""
         return self._make_span(
-            ("side", call.seq, ""), above, (call.at, until), attributes | _cost_attributes(call),
+            ("side", call.seq, ""), parent, (call.at, end_time), attributes | _cost_attributes(call),
             (error, end.failed if end else ""),
         )  # fmt: skip
 
@@ -329,7 +329,7 @@ class _NodeSpans:
     def _make_span(
         self,
         key: tuple[str, int, str],
-        above: TraceSpan | None,
+        parent: TraceSpan | None,
         times: tuple[float, float],
         attributes: Attributes,
         failed: tuple[str, str],
@@ -340,9 +340,9 @@ class _NodeSpans:
         operation = str(attributes["gen_ai.operation.name"])
         trace = _hash(32, session, "trace", self._turn_of.get(seq, 0) or seq)
         return TraceSpan(
-            above.trace_id if above else trace,
+            parent.trace_id if parent else trace,
             _hash(16, session, *key),
-            above.span_id if above else "",
+            parent.span_id if parent else "",
             f"{operation} {attributes.get(_NAME_ATTRIBUTES[operation], '')}".rstrip(),
             start,
             max(start, _nanoseconds(times[1])),
@@ -418,9 +418,9 @@ def _input_message(text: str) -> dict[str, object]:
     return {"role": "user", "parts": [{"type": "text", "content": text}]}
 
 
-def _output_message(parts: Sequence[Part], finished: str) -> dict[str, object]:
+def _output_message(parts: Sequence[Part], finish_reason: str) -> dict[str, object]:
     contents = [content for part in parts for content in _part_values(part)]
-    return {"role": "assistant", "parts": contents, "finish_reason": finished}
+    return {"role": "assistant", "parts": contents, "finish_reason": finish_reason}
 
 
 def _part_values(part: Part) -> Iterator[dict[str, object]]:

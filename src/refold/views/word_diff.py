@@ -182,9 +182,9 @@ class _Syntax:
         return ()
 
 
-def _merge(tokens: Sequence[Piece], changed: Sequence[Piece], side: Style) -> list[Piece]:
+def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list[Piece]:
     """Put the highlighted words over the tokens of the same text."""
-    pieces, place, ends = list[Piece](), 0, _ends(changed)
+    pieces, place, ends = list[Piece](), 0, _ends(edits)
     for style, text in tokens:
         base = style if style in _LEXED_STYLES else side
         end = place + len(text)

@@ -82,14 +82,14 @@ def _card_filter(args: Namespace) -> Callable[[Card], bool]:
     return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 
-def _sort_cards(cards: list[Card], by: str) -> Sequence[Card]:
-    if by == "title":
+def _sort_cards(cards: list[Card], field: str) -> Sequence[Card]:
+    if field == "title":
         return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
-    return sorted(cards, key=partial(_key, by), reverse=True)
+    return sorted(cards, key=partial(_key, field), reverse=True)
 
 
-def _key(by: str, card: Card) -> tuple[object, str]:
-    return _SORT_VALUES[by](card), card.id
+def _key(field: str, card: Card) -> tuple[object, str]:
+    return _SORT_VALUES[field](card), card.id
 
 
 def _list(cards: list[Card], args: Namespace) -> None:

@@ -55,12 +55,12 @@ def repair(
 
 
 def _repair_session(
-    home: SessionIndex, id_: str, stored: str, roots: Sequence[str], places: "_Places"
+    home: SessionIndex, id_: str, masked: str, roots: Sequence[str], places: "_Places"
 ) -> MaskedDirectory:
-    meant = places.find_directory(stored)
+    meant = places.find_directory(masked)
     more = [places.find_directory(path) for path in roots]
     if not meant or not all(more):
-        return MaskedDirectory(id_, stored)
+        return MaskedDirectory(id_, masked)
 
     def resume(record: Recorder) -> Awaitable[object]:
         event = SessionResumed(directory=meant, roots=tuple(more))
@@ -69,8 +69,8 @@ def _repair_session(
     try:
         anyio.run(write_without_touching, home, id_, resume)
     except RefoldError as error:
-        return MaskedDirectory(id_, stored, meant, str(error))
-    return MaskedDirectory(id_, stored, meant)
+        return MaskedDirectory(id_, masked, meant, str(error))
+    return MaskedDirectory(id_, masked, meant)
 
 
 class _Places:
@@ -78,26 +78,30 @@ class _Places:
     directory that is above a known one or the value of a variable.
     """
 
-    def __init__(self, known: Sequence[str], home: str, environ: Mapping[str, str]) -> None:
-        self._known = {path for path in known if os.path.isabs(path) and not has_mask(path)}
+    def __init__(
+        self, directories: Sequence[str], home: str, environ: Mapping[str, str]
+    ) -> None:
+        self._known = {
+            path for path in directories if os.path.isabs(path) and not has_mask(path)
+        }
         above = {str(parent) for path in self._known for parent in Path(path).parents}
         named = {value for value in environ.values() if os.path.isabs(value)}
         self._home, self._above = home, (above | named) - {"/"}
 
-    def find_directory(self, stored: str) -> str:
+    def find_directory(self, masked: str) -> str:
         """The directory that fits best, or "" if none does, or several do."""
-        if not has_mask(stored):
-            return stored
-        if not re.sub(MASK_PATTERN, "", stored).strip("/"):
+        if not has_mask(masked):
+            return masked
+        if not re.sub(MASK_PATTERN, "", masked).strip("/"):
             return ""  # any directory would fit
-        for fitting in self._fitting(stored):
+        for fitting in self._fitting(masked):
             paths = {os.path.realpath(path) for path in fitting if os.path.isdir(path)}
             if paths:
                 return paths.pop() if len(paths) == 1 else ""
         return ""
 
-    def _fitting(self, stored: str) -> Iterator[Iterable[str]]:
-        first, *rest = re.split(MASK_PATTERN, stored)
+    def _fitting(self, masked: str) -> Iterator[Iterable[str]]:
+        first, *rest = re.split(MASK_PATTERN, masked)
         pattern = "(.+)".join(map(re.escape, (first, *rest)))
         yield (path for path in self._known if re.fullmatch(pattern, path))
         if not first:

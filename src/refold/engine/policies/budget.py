@@ -26,10 +26,10 @@ BUDGET_LEFT = (
 )
 
 
-def end_over_budget(settled: Budget, lent: Price | None = None) -> Policy:
+def end_over_budget(settled: Budget, price: Price | None = None) -> Policy:
     """End a turn whose budget is used up. `settled` is the default budget of a session.
 
-    `lent` gives prices, for a child: its turn ends only once no more is granted.
+    `price` gives prices, for a child: its turn ends only once no more is granted.
     """
 
     def budget(view: View) -> EndTurn | None:
@@ -41,8 +41,8 @@ def end_over_budget(settled: Budget, lent: Price | None = None) -> Policy:
             return (
                 None  # ending the turn here would start another one for the queued message
             )
-        if lent is not None:
-            need = estimate_next_step(view, lent)
+        if price is not None:
+            need = estimate_next_step(view, price)
             over = (
                 shortfall(budget_used(view), own, need) if view.rights.final_budget else ""
             )

@@ -26,18 +26,18 @@ FILE_NAME = "tasks.jsonl"
 
 
 class TaskBoard:
-    """The board in `directory`. `masked` replaces secrets in what is written."""
+    """The board in `directory`. `mask` replaces secrets in what is written."""
 
     def __init__(
         self,
         directory: Path,
-        masked: Callable[[BoardEvent], BoardEvent] = lambda event: event,
+        mask: Callable[[BoardEvent], BoardEvent] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
         self.path = directory / FILE_NAME
         kinds: tuple[type[BoardEvent], ...] = (TaskAdded, TaskUpdated, TaskClaimed)
         meaning = EventSchema[Board, BoardEvent]("board", kinds, Board(), fold_board)
-        self._log = SharedLog(self.path, meaning, masked, disk)
+        self._log = SharedLog(self.path, meaning, mask, disk)
 
     def read(self) -> Board:
         """The board as it is now. Raises `JournalError` if the file is damaged."""

@@ -165,16 +165,16 @@ class ArchiveReader:
             raise self._truncation_error() if self._member else self._wrong_file_error()
         return block
 
-    def _read_content(self, read: Callable[[int], bytes], size: int) -> bytes:
-        piece = self._read(read, size)
+    def _read_content(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
+        piece = self._read(read_bytes, size)
         if not piece:
             raise self._truncation_error()
         self._left -= len(piece)
         return piece
 
-    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
+    def _read(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return read(size)
+            return read_bytes(size)
         except OSError as error:
             raise BadInput(f"{self._name} cannot be read: {error.strerror}") from error
 

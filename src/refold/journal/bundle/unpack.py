@@ -205,9 +205,9 @@ class _Extraction:
             return news
         return Imported(f"{news.source}/{name}", f"{news.id}/{name}", news.directory)
 
-    def _extract_blob(self, above: str, name: str) -> None:
+    def _extract_blob(self, parent: str, name: str) -> None:
         session, part = next(reversed(self._parts.items()), ("", None))
-        if above != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
+        if parent != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
             raise self._reading.format_error("an exported session has no such file here")
         if name in part.dropped:
             for _ in self._reading.pieces():

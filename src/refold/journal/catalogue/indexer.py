@@ -37,19 +37,19 @@ Tell = Callable[[int, int], None]  # sessions done, and sessions in all
 class Indexer:
     """Brings the tables up to date, the newest session first.
 
-    `until` is when to stop, by the monotonic clock; `tell` gets the progress.
+    `deadline` is when to stop, by the monotonic clock; `tell` gets the progress.
     """
 
     def __init__(
         self,
         tables: Tables,
         place: Place,
-        until: float,
+        deadline: float,
         tell: Tell = lambda _, __: None,
         piece: float = _TRANSACTION_SECONDS,
     ) -> None:
         self._tables, self._place = tables, place
-        self._until, self._tell, self._piece = until, tell, piece
+        self._until, self._tell, self._piece = deadline, tell, piece
         self._ends = 0.0  # when the current piece of work ends
 
     def run(self, listing: SessionListing) -> bool:
@@ -59,16 +59,16 @@ class Indexer:
         new = [id_ for id_ in listing.ids if known.get(id_) != listing.stamps[id_]]
         return self._index_all([*gone, *new, *self._changed_subagents(known)])
 
-    def _changed_subagents(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
+    def _changed_subagents(self, stamps: Mapping[str, FileStamp]) -> Iterator[str]:
         """Subagents whose journals have changed; their parents' may not have."""
         for card in self._tables.with_children():
             for name in card.children:
                 child = f"{card.id}/{name}"
-                if known.get(child) != stamp_of(self._journal_file(child)):
+                if stamps.get(child) != stamp_of(self._journal_file(child)):
                     yield child
 
-    def _index_all(self, wanted: Sequence[str]) -> bool:
-        left, count = list(reversed(wanted)), 0
+    def _index_all(self, ids: Sequence[str]) -> bool:
+        left, count = list(reversed(ids)), 0
         while left:
             if time.monotonic() >= self._until:
                 return False
@@ -84,15 +84,15 @@ class Indexer:
                 time.sleep(_PAUSE_SECONDS)
         return True
 
-    def _index_within_time(self, left: list[str]) -> int:
-        """Index sessions from the end of `left` until the time is up; at least one part."""
+    def _index_within_time(self, remaining: list[str]) -> int:
+        """Index sessions from the end of `remaining` until the time is up; at least one part."""
         self._ends, count = time.monotonic() + self._piece, 0
-        while left:
-            id_ = left[-1]
+        while remaining:
+            id_ = remaining[-1]
             if (children := self._index_part(id_)) is None:
                 break
-            left.pop()
-            left += [f"{id_}/{child}" for child in reversed(children)]
+            remaining.pop()
+            remaining += [f"{id_}/{child}" for child in reversed(children)]
             count += 1
             if time.monotonic() >= self._ends:
                 break
@@ -174,9 +174,9 @@ class _Reading:
         self,
         card: Card,
         read: ReadPosition,
-        wanted: frozenset[str] = cards.CARD_KINDS | search_text.SEARCH_KINDS,
+        kinds: frozenset[str] = cards.CARD_KINDS | search_text.SEARCH_KINDS,
     ) -> None:
-        self.card, self.read, self._wanted = card, read, wanted
+        self.card, self.read, self._wanted = card, read, kinds
         self._size = 0  # of the current line
         self.over = False
 

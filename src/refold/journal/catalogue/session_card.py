@@ -103,9 +103,9 @@ def apply_line(card: Card, line: Line, event: Event | None) -> Card:
     return _apply_counts(card, event)
 
 
-def load_event(line: Line, wanted: frozenset[str]) -> Event | None:
-    """The event of a line, if its kind is in `wanted`."""
-    return codec.load(line.kind, line.data) if line.kind in wanted else None
+def load_event(line: Line, kinds: frozenset[str]) -> Event | None:
+    """The event of a line, if its kind is in `kinds`."""
+    return codec.load(line.kind, line.data) if line.kind in kinds else None
 
 
 def _with_prompt(card: Card, data: Raw) -> Card:

@@ -212,8 +212,8 @@ def _entry(line: Line, event: Event) -> Entry:
     return Entry(line.seq, event, line.at, line.epoch, line.turn, line.by, line.cause)
 
 
-def _chain_hash(before: str, rest: bytes) -> str:
-    return sha256(before.encode() + rest).hexdigest()[:16]
+def _chain_hash(before: str, tail: bytes) -> str:
+    return sha256(before.encode() + tail).hexdigest()[:16]
 
 
 class _Packed(Struct):

@@ -52,27 +52,27 @@ class Recurrence(Struct, frozen=True):
         """The first time after `after`, or None if there is none."""
         return next(self._times_after(after), None)
 
-    def count_due(self, after: float, until: float) -> tuple[int, float]:
-        """Return the number of times after `after` and up to `until`, and the last of them.
+    def count_due(self, after: float, end: float) -> tuple[int, float]:
+        """Return the number of times after `after` and up to `end`, and the last of them.
 
         Counts at most `MAX_COUNTED_TIMES`.
         """
         if self.once or _parse_interval(self.text):
-            return self._due_by_interval(after, until)
+            return self._due_by_interval(after, end)
         count, last = 0, 0.0
-        for count, moment in enumerate(self._times_before(after, until), 1):
+        for count, moment in enumerate(self._times_between(after, end), 1):
             last = max(moment, last)
             if count >= MAX_COUNTED_TIMES:
                 break
         return count, last
 
-    def _due_by_interval(self, after: float, until: float) -> tuple[int, float]:
+    def _due_by_interval(self, after: float, end: float) -> tuple[int, float]:
         if self.once:
-            hit = after < self.start <= until
+            hit = after < self.start <= end
             return (1, self.start) if hit else (0, 0.0)
         step = _parse_interval(self.text)
         first = int((max(after, self.start) - self.start) // step) + 1
-        last = int((until - self.start) // step)
+        last = int((end - self.start) // step)
         count = max(last - first + 1, 0)
         return min(count, MAX_COUNTED_TIMES), self.start + last * step if count else 0.0
 
@@ -91,13 +91,13 @@ class Recurrence(Struct, frozen=True):
                 if moment > after:
                     yield moment
 
-    def _times_before(self, after: float, until: float) -> Iterator[float]:
+    def _times_between(self, begin: float, end: float) -> Iterator[float]:
         zone, days = zone_of(self.zone), _parse_cron(self.text)
-        day = datetime.fromtimestamp(until, zone).date() + timedelta(1)
-        first = datetime.fromtimestamp(after, zone).date() - timedelta(1)
+        day = datetime.fromtimestamp(end, zone).date() + timedelta(1)
+        first = datetime.fromtimestamp(begin, zone).date() - timedelta(1)
         while day >= first:
             for moment in reversed(days.times_on(day, zone)):
-                if after < moment <= until:
+                if begin < moment <= end:
                     yield moment
             day -= timedelta(1)
 
@@ -160,11 +160,11 @@ def never_recurring(zone: str) -> Recurrence:
     return Recurrence("", 0.0, zone, once=True)
 
 
-def local_zone(named: str) -> str:
-    """The local zone's name; `named` is the value of TZ. "": that of /etc/localtime."""
-    if named.removeprefix(":"):
-        zone_of(named.removeprefix(":"))
-        return named.removeprefix(":")
+def local_zone(name: str) -> str:
+    """The local zone's name; `name` is the value of TZ. "": that of /etc/localtime."""
+    if name.removeprefix(":"):
+        zone_of(name.removeprefix(":"))
+        return name.removeprefix(":")
     try:
         target = str(_LOCAL_TIME.resolve(strict=True))
     except OSError:

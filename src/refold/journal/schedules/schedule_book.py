@@ -187,19 +187,19 @@ class _Stored(Struct, frozen=True):
 
 
 class ScheduleBook:
-    """All schedules of a user. `data` is the data directory; `masked` replaces secrets."""
+    """All schedules of a user. `data` is the data directory; `mask` replaces secrets."""
 
     def __init__(
         self,
         data: Path,
-        masked: Callable[[ScheduleEvent], ScheduleEvent] = lambda event: event,
+        mask: Callable[[ScheduleEvent], ScheduleEvent] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
         self._directory, self._disk = data / DIRECTORY_NAME, disk or Disk()
         meaning = EventSchema[_Stored, ScheduleEvent](
             "list", _EVENT_KINDS, _Stored(), _fold_events
         )
-        self._log = SharedLog(self._directory / FILE_NAME, meaning, masked, self._disk)
+        self._log = SharedLog(self._directory / FILE_NAME, meaning, mask, self._disk)
 
     def list_schedules(self) -> tuple[Schedule, ...]:
         return tuple(self._log.read().by_id.values())

@@ -119,55 +119,55 @@ class Checkpoints(Struct, frozen=True):
         return tuple(other.directory for other in self.elsewhere if other.seq > seq)
 
 
-def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
+def apply(state: Checkpoints, entry: Entry) -> Checkpoints:
     match entry.event:
         case Checkpointed(trees):
-            checkpoints = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
-            return replace(saved, checkpoints=checkpoints, disturbed=False, doubtful=False)
+            checkpoints = state.checkpoints.plus(Checkpoint(entry.seq, trees))
+            return replace(state, checkpoints=checkpoints, disturbed=False, doubtful=False)
         case Imported(directory=directory):  # its snapshots and files are not here
             return Checkpoints(directory)
         case Started() | FileUploaded():
-            return _with_disturbance(saved, entry.seq, entry.event)
+            return _with_disturbance(state, entry.seq, entry.event)
         case Ended(outcome="unknown") | PlaceRebuilt():
-            return replace(saved, doubtful=True)
+            return replace(state, doubtful=True)
         case FilesRestored(checkpoint):
-            return _with_restore(saved, entry, checkpoint)
+            return _with_restore(state, entry, checkpoint)
         case (
             SessionStarted(directory)
             | SessionResumed(directory=directory)
             | WorktreeEntered(directory)
             | WorktreeLeft(directory)
         ):
-            return _with_directory(saved, directory) if directory else saved
+            return _with_directory(state, directory) if directory else state
         case Said() | Rewound():
-            return _with_point(saved, entry, entry.event)
+            return _with_point(state, entry, entry.event)
         case _:
-            return saved
+            return state
 
 
 def _with_disturbance(
-    saved: Checkpoints, seq: int, event: Started | FileUploaded
+    state: Checkpoints, seq: int, event: Started | FileUploaded
 ) -> Checkpoints:
     if isinstance(event, Started):  # not only for the next message
-        return replace(saved, disturbed=True, before_upload=0)
-    batch = saved.before_upload or event.checkpoint
-    uploads = saved.uploads.plus(UploadedFile(event.path, seq, batch))
-    return replace(saved, disturbed=True, before_upload=batch, uploads=uploads)
+        return replace(state, disturbed=True, before_upload=0)
+    batch = state.before_upload or event.checkpoint
+    uploads = state.uploads.plus(UploadedFile(event.path, seq, batch))
+    return replace(state, disturbed=True, before_upload=batch, uploads=uploads)
 
 
-def _with_restore(saved: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
-    back = saved.restored.plus(entry.seq)
+def _with_restore(state: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
+    back = state.restored.plus(entry.seq)
     point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
-    result = replace(saved, restored=back, disturbed=True, doubtful=True)
-    return replace(result, points=saved.points.plus(point))
+    result = replace(state, restored=back, disturbed=True, doubtful=True)
+    return replace(result, points=state.points.plus(point))
 
 
-def _with_point(saved: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
-    saved = replace(saved, points=saved.points.plus(_point(entry, event)))
-    if not saved.before_upload or isinstance(event, Rewound) or event.sender != "person":
-        return saved
-    uploaded = saved.uploaded.plus((entry.seq, saved.before_upload))
-    return replace(saved, uploaded=uploaded, before_upload=0)
+def _with_point(state: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
+    state = replace(state, points=state.points.plus(_point(entry, event)))
+    if not state.before_upload or isinstance(event, Rewound) or event.sender != "person":
+        return state
+    uploaded = state.uploaded.plus((entry.seq, state.before_upload))
+    return replace(state, uploaded=uploaded, before_upload=0)
 
 
 def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
@@ -178,19 +178,19 @@ def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
     )
 
 
-def _with_directory(saved: Checkpoints, directory: str) -> Checkpoints:
-    if directory == saved.directory:
-        return saved
-    left = replace(saved, points=Log[RewindTarget](), elsewhere=())
-    known = {other.directory: other for other in (*saved.elsewhere, left)}
+def _with_directory(state: Checkpoints, directory: str) -> Checkpoints:
+    if directory == state.directory:
+        return state
+    left = replace(state, points=Log[RewindTarget](), elsewhere=())
+    known = {other.directory: other for other in (*state.elsewhere, left)}
     target = known.pop(directory, Checkpoints(directory))
     others = tuple(other for other in known.values() if other.checkpoints)
-    return replace(target, points=saved.points, elsewhere=others)
+    return replace(target, points=state.points, elsewhere=others)
 
 
 def _seq(checkpoint: Checkpoint) -> int:
     return checkpoint.seq
 
 
-def _message(uploaded: tuple[int, int]) -> int:
-    return uploaded[0]
+def _message(image_counts: tuple[int, int]) -> int:
+    return image_counts[0]

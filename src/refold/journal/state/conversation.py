@@ -246,7 +246,7 @@ def _apply_message(
     texts = [message.said.text for message in messages if message.said.text.strip()]
     if messages and not texts and not shown:  # providers refuse two responses in a row
         texts = [EMPTY_MESSAGE]
-    return _user_message(result, seq, *texts, shown=shown)
+    return _user_message(result, seq, *texts, images=shown)
 
 
 def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
@@ -404,10 +404,10 @@ def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
 
 
 def _user_message(
-    conversation: Conversation, seq: int, *text: str, shown: tuple[Image, ...] = ()
+    conversation: Conversation, seq: int, *text: str, images: tuple[Image, ...] = ()
 ) -> Conversation:
     parts = tuple(Text(w) for w in text if w.strip())
-    return _append_message(conversation, seq, Message("user", (*parts, *shown)))
+    return _append_message(conversation, seq, Message("user", (*parts, *images)))
 
 
 def _append_message(conversation: Conversation, seq: int, message: Message) -> Conversation:

@@ -154,8 +154,8 @@ def _failure(end: Ended) -> tuple[bool, bool]:
     return end.outcome == "failed", not end.text.strip()
 
 
-def _output(shown: Sequence[Shown]) -> Output | None:
-    return next((part for part in shown if isinstance(part, Output)), None)
+def _output(parts: Sequence[Shown]) -> Output | None:
+    return next((part for part in parts if isinstance(part, Output)), None)
 
 
 def _to_sorted_json(value: object) -> bytes:

@@ -173,8 +173,8 @@ def decode_view(pieces: Sequence[bytes]) -> DecodedView:
     return DecodedView(newest, tuple(earlier), lists.table())
 
 
-def _to_view(stored: Any) -> View:
-    parts = {name: getattr(stored, name) for name in View.__struct_fields__}
+def _to_view(value: Any) -> View:
+    parts = {name: getattr(value, name) for name in View.__struct_fields__}
     marks: Log[Mark] = parts[_MARKS_PART]
     before = marks[-1].conversation if marks else Conversation()
     parts[_CONVERSATION_PART] = _apply_changes(before, parts[_CONVERSATION_PART])

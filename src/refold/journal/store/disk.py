@@ -97,15 +97,15 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
 
 
 @contextmanager
-def as_journal_errors(deed: str, path: Path) -> Generator[None]:
+def as_journal_errors(action: str, path: Path) -> Generator[None]:
     """Convert an `OSError` into a `JournalError` that says what failed, and why."""
     try:
         yield
     except OSError as error:
-        raise JournalError(_sentence(deed, path, error)) from error
+        raise JournalError(_sentence(action, path, error)) from error
 
 
-def _sentence(deed: str, path: Path, error: OSError) -> str:
+def _sentence(action: str, path: Path, error: OSError) -> str:
     words = error.strerror or str(error)
     advice = ERROR_ADVICE.get(error.errno or 0)
-    return f"cannot {deed} {path}: {words}" + (f"; {advice}" if advice else "")
+    return f"cannot {action} {path}: {words}" + (f"; {advice}" if advice else "")

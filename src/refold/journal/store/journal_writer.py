@@ -114,7 +114,9 @@ class JournalWriter:
             cut = self._lines.adopt(note.kept, names)
         return self._become_writer(cut, note, claim)
 
-    def _become_writer(self, cut: bytes, note: writer_lock.LockNote, claim: int) -> Lease:
+    def _become_writer(
+        self, cut_bytes: bytes, note: writer_lock.LockNote, claim: int
+    ) -> Lease:
         """Become the writer, with a new number. An empty journal is created by the first append."""
         self._epoch = max(_highest_epoch(note, self._lines), self._epoch) + 1
         self._claim = claim or note.writer.claim
@@ -122,7 +124,7 @@ class JournalWriter:
             by = writer_lock.current_writer(self._epoch, self._claim)
             self._lock_file.sign(by, self._head, self._lines.kept)
         self._leased = True
-        return Lease(self._epoch, cut, self._head)
+        return Lease(self._epoch, cut_bytes, self._head)
 
     def _create_log(self) -> LogFile:
         """Create the journal, unless another process was faster."""

@@ -221,10 +221,10 @@ def check(epoch: int, newest: int, expect: int, count: int) -> None:
         raise Conflict(f"expected {expect} lines in the journal, found {count}")
 
 
-def check_claim(claim: int, recorded: int) -> None:
+def check_claim(claim: int, recorded_claim: int) -> None:
     """Raise unless a writer with `claim` may lease a journal with this recorded claim."""
-    if claim and claim < recorded:
+    if claim and claim < recorded_claim:
         raise Fenced(
-            f"claim {claim} is older than claim {recorded}, under which the session was "
+            f"claim {claim} is older than claim {recorded_claim}, under which the session was "
             "leased: another process has the session now"
         )

@@ -71,10 +71,10 @@ def list_sessions(root: Path) -> SessionListing:
     return SessionListing(tuple(newest), stamps)
 
 
-def stamp_of(file: str | Path, above: int | None = None) -> FileStamp | None:
+def stamp_of(file: str | Path, parent: int | None = None) -> FileStamp | None:
     """The stamp of this journal; None if there is no file."""
     try:
-        status = os.stat(file, dir_fd=above)
+        status = os.stat(file, dir_fd=parent)
     except (OSError, ValueError):  # `ValueError` for an invalid path
         return None
     if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):

@@ -34,16 +34,16 @@ _POLL_SECONDS = 0.005
 
 
 class EventSchema(Generic[State, Change]):
-    """How events are read and folded. `thing` names the file in an error message."""
+    """How events are read and folded. `noun` names the file in an error message."""
 
     def __init__(
         self,
-        thing: str,
+        noun: str,
         kinds: Iterable[type[Change]],
         empty: State,
         fold: Callable[[State, Iterable[Change]], State],
     ) -> None:
-        self.thing, self.empty, self.fold = thing, empty, fold
+        self.thing, self.empty, self.fold = noun, empty, fold
         self._kinds: Mapping[str, type[Change]] = {kind.__name__: kind for kind in kinds}
 
     def events(self, entry: Entry) -> Iterable[Change]:
@@ -56,17 +56,17 @@ class EventSchema(Generic[State, Change]):
 
 
 class SharedLog(Generic[State, Change]):
-    """The file at `path`. `masked` replaces secrets in what is written."""
+    """The file at `path`. `mask` replaces secrets in what is written."""
 
     def __init__(
         self,
         path: Path,
         meaning: EventSchema[State, Change],
-        masked: Callable[[Change], Change] = lambda event: event,
+        mask: Callable[[Change], Change] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
         self.path = path
-        self._meaning, self._masked, self._disk = meaning, masked, disk or Disk()
+        self._meaning, self._masked, self._disk = meaning, mask, disk or Disk()
         self._alone = threading.Lock()  # among threads; the file's lock is among processes
         self._start()
 

@@ -148,9 +148,9 @@ def _node(
     return Node(address, session, entries, view, child, damage, written, below)
 
 
-def _child_names(source: TreeSource, known: dict[str, Child]) -> list[str]:
+def _child_names(source: TreeSource, children: dict[str, Child]) -> list[str]:
     """Subagents that the journal names, and those that are only stored, by number."""
-    born = {name for name in known if re.fullmatch(CHILD_PATTERN, name)}
+    born = {name for name in children if re.fullmatch(CHILD_PATTERN, name)}
     return sorted(
         born.union(source.children()), key=lambda name: int(name.rpartition("-")[2])
     )

@@ -124,43 +124,47 @@ def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
     )
 
 
-def _match_command(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
+def _match_command(pattern_words: Sequence[str], command: tuple[Word, ...]) -> Held:
     value = command[0].value
-    if MARK_PATTERN.search(value) and _matches_without_name(wanted, command):
+    if MARK_PATTERN.search(value) and _matches_without_name(pattern_words, command):
         # Its name is hidden, and all that is visible matches the rule.
         return "yes"
     last = value.rsplit("/", 1)[-1]
     names = {value, last, last.casefold()}
     answers = {
-        _match_words(wanted, (Word(n, many=command[0].many), *command[1:])) for n in names
+        _match_words(pattern_words, (Word(n, many=command[0].many), *command[1:]))
+        for n in names
     }
     return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
 
 
-def _matches_without_name(wanted: Sequence[str], command: tuple[Word, ...]) -> bool:
+def _matches_without_name(pattern_words: Sequence[str], command: tuple[Word, ...]) -> bool:
     if not could_match(
-        wanted[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]
+        pattern_words[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]
     ):
         return False
     return (
         _match_words(
-            ("*x*", *wanted[1:]),
+            ("*x*", *pattern_words[1:]),
             (Word("x"), *command[1:]),
-            allows_more=_allows_more(wanted),
+            allows_more=_allows_more(pattern_words),
         )
         == "yes"
     )
 
 
-def _allows_more(wanted: Sequence[str]) -> bool:
-    return wanted[-1].endswith("*")
+def _allows_more(pattern_words: Sequence[str]) -> bool:
+    return pattern_words[-1].endswith("*")
 
 
 def _match_words(
-    wanted: Sequence[str], values: tuple[Word, ...], *, allows_more: bool | None = None
+    pattern_words: Sequence[str],
+    values: tuple[Word, ...],
+    *,
+    allows_more: bool | None = None,
 ) -> Held:
-    allows_more = _allows_more(wanted) if allows_more is None else allows_more
-    pattern = wanted[:-1] if wanted[-1] == "*" else wanted
+    allows_more = _allows_more(pattern_words) if allows_more is None else allows_more
+    pattern = pattern_words[:-1] if pattern_words[-1] == "*" else pattern_words
     sure = True
     for index, want in enumerate(pattern):
         if index >= len(values):
@@ -185,14 +189,15 @@ def could_match(pattern: str, value: str) -> bool:
     )
 
 
-def _matches_crudely(wanted: Sequence[str], text: str) -> bool:
+def _matches_crudely(pattern_words: Sequence[str], text: str) -> bool:
     """Match a script that the grammar cannot parse: split at everything that may separate,
     quotes ignored.
     """
     spread = _BRACE_LIST.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
     parts = (p.translate(_WITHOUT_QUOTES).split() for p in _SHELL_OPERATORS.split(spread))
     return any(
-        _match_command(wanted, tuple(map(Word, part[index : index + _MOST_WORDS]))) == "yes"
+        _match_command(pattern_words, tuple(map(Word, part[index : index + _MOST_WORDS])))
+        == "yes"
         for part in parts
         for index in range(len(part))
     )
@@ -247,11 +252,11 @@ def _subcommand_indexes(words: Sequence[str]) -> Sequence[int]:
     return indexes
 
 
-def _is_listed_either_way(word: str, listed: Sequence[str]) -> bool:
+def _is_listed_either_way(word: str, names: Sequence[str]) -> bool:
     if not word.startswith("-"):
-        return word in listed
+        return word in names
     name = re.split(r"[=:]", word.lstrip("-"), maxsplit=1)[0]
-    options = [d.lstrip("-") for d in listed if d.startswith("-")]
+    options = [d.lstrip("-") for d in names if d.startswith("-")]
     # A single capital letter takes its value in the same word.
     return name in options or any(
         len(o) == 1 and o.isupper() and name.startswith(o) for o in options
@@ -268,18 +273,18 @@ def _null_output_indexes(words: Sequence[str]) -> Sequence[int]:
     ]
 
 
-def _is_listed(word: str, listed: Sequence[str]) -> bool:
+def _is_listed(word: str, names: Sequence[str]) -> bool:
     """Whether `word` is one of these, a prefix of one, or short options that include one."""
     if word.startswith("--"):
         start = word.partition("=")[0]
         if start in WHOLE_OPTIONS:
-            return start in listed
-        return len(start) > 2 and any(d.startswith(start) for d in listed)
+            return start in names
+        return len(start) > 2 and any(d.startswith(start) for d in names)
     if not word.startswith("-"):
-        return word in listed
-    if word in listed or word.partition("=")[0] in listed:
+        return word in names
+    if word in names or word.partition("=")[0] in names:
         return True
-    letters = {d[1] for d in listed if len(d) == 2}
+    letters = {d[1] for d in names if len(d) == 2}
     return bool(letters & set(word[1:]))
 
 

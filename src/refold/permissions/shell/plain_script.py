@@ -263,7 +263,7 @@ class _Reader(_WordReader):
             raise NotPlain(self._documents[0][0], "never ends the here-document")
         return tuple(self._parts)
 
-    def _read_list(self, opened: str, ends: frozenset[str]) -> str:
+    def _read_list(self, opening: str, ends: frozenset[str]) -> str:
         """Read commands and operators. Return which of `ends` was reached, or "" at the end."""
         after, has_command = "", False  # a command followed the operator `after`
         while self._skip_blanks() < len(self._text):
@@ -285,7 +285,7 @@ class _Reader(_WordReader):
             self._read_command(after, keyword[0] if keyword else "")
             has_command = True
         if ends:
-            raise NotPlain(opened, _NO_END[opened])
+            raise NotPlain(opening, _NO_END[opening])
         self._not_open(after, has_command=has_command)
         return ""
 
@@ -333,15 +333,15 @@ class _Reader(_WordReader):
         self._groups = groups
         self._end_compound(start, first, after)
 
-    def _read_nested(self, opened: str, ends: frozenset[str]) -> str:
+    def _read_nested(self, opening: str, ends: frozenset[str]) -> str:
         first = len(self._parts)
         if self._depth >= _GROUPS_AT_MOST or self._documents:
-            raise NotPlain(opened, "is nested in a way that refold does not parse")
+            raise NotPlain(opening, "is nested in a way that refold does not parse")
         self._depth, self._apart = self._depth + 1, True
-        end = self._read_list(opened, ends)
+        end = self._read_list(opening, ends)
         self._depth, self._apart = self._depth - 1, True
         if len(self._parts) == first or self._documents:
-            raise NotPlain(opened, "begins a group with nothing in it")
+            raise NotPlain(opening, "begins a group with nothing in it")
         return end
 
     def _end_compound(self, start: int, first: int, after: str) -> None:

@@ -44,10 +44,10 @@ class ParsedOptions(Struct, frozen=True):
 
 
 @cache
-def form(written: str) -> ProgramForm:
+def form(text: str) -> ProgramForm:
     flags, takes, attached, long = set[str](), set[str](), set[str](), dict[str, int]()
     at_most: int | None = None
-    tokens = written.split()
+    tokens = text.split()
     for token in tokens:
         if token.startswith("--"):
             name = token.rstrip("=?")

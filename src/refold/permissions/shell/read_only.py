@@ -233,9 +233,11 @@ def _known_directory(path: str, name: str) -> ShellWord:
     return ShellWord(path)
 
 
-def _substitute(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
+def _substitute(
+    word: ShellWord, replacements: Sequence[tuple[str, ShellWord]]
+) -> ShellWord:
     value, glob, loose = word.value, word.glob, word.loose
-    for mark, meant in put:
+    for mark, meant in replacements:
         if mark not in word.value:
             continue
         splits_again = mark in word.split

@@ -237,9 +237,9 @@ def may_match(pattern: tuple[str, ...], value: str) -> bool:
     return len(pattern) in reached
 
 
-def _skip_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
-    positions = set(reached)
-    for position in sorted(reached):
+def _skip_stars(pattern: tuple[str, ...], reached_positions: set[int]) -> set[int]:
+    positions = set(reached_positions)
+    for position in sorted(reached_positions):
         current = position
         while current < len(pattern) and pattern[current] == "*":
             current += 1

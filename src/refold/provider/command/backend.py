@@ -353,10 +353,10 @@ def prepare_run(
 
 
 def without_keys(
-    environ: Mapping[str, str], keys: Collection[str], own: Collection[str]
+    environ: Mapping[str, str], keys: Collection[str], allowed_names: Collection[str]
 ) -> dict[str, str]:
-    """The environment without the variables in `keys`, except those in `own`."""
-    foreign = set(keys) - set(own)
+    """The environment without the variables in `keys`, except those in `allowed_names`."""
+    foreign = set(keys) - set(allowed_names)
     return {name: value for name, value in environ.items() if name not in foreign}
 
 

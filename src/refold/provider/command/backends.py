@@ -29,12 +29,12 @@ from refold.provider.spec import find_by_name
 from refold.values.similar_names import similar
 
 
-def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
+def find(name: str, specs: Sequence[CommandSpec] = ()) -> CommandSpec:
     """The program of that name. Raises `BadInput` with the nearest ones."""
-    known = known or builtin_specs()
-    if (spec := find_by_name(name.lower(), known)) is not None:
+    specs = specs or builtin_specs()
+    if (spec := find_by_name(name.lower(), specs)) is not None:
         return spec
-    names = [spec.name for spec in known]
+    names = [spec.name for spec in specs]
     near = similar(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
     raise BadInput(f"there is no command line {name!r}; {hint}")
@@ -47,7 +47,7 @@ def full_name(backend: str) -> str:
 
 
 def parse_name(
-    text: str, own: Sequence[CommandSpec] = ()
+    text: str, specs: Sequence[CommandSpec] = ()
 ) -> tuple[CommandSpec, str] | None:
     """The program and model of a name like codex-cli/MODEL or command/NAME/MODEL.
 
@@ -57,12 +57,12 @@ def parse_name(
     first, _, rest = text.partition("/")
     if first.lower() == OWN_PREFIX:
         name, _, model = rest.partition("/")
-        if not own:
+        if not specs:
             raise BadInput(
                 f"{text!r}: there are no commands of your own; describe one in the "
                 f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
             )
-        spec = find(f"{OWN_PREFIX}/{name}", own)
+        spec = find(f"{OWN_PREFIX}/{name}", specs)
     elif (known := find_by_name(first.lower(), builtin_specs())) is not None:
         spec, model = known, rest
     else:

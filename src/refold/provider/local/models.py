@@ -113,16 +113,16 @@ HUB_MODELS = (
 KNOWN_MODELS = (*EMBEDDED_MODELS, *HUB_MODELS)
 
 
-def find(name: str, own: Sequence[str] = ()) -> LocalModel:
+def find(name: str, names: Sequence[str] = ()) -> LocalModel:
     """The built-in model of that name, with or without `local/`. Raises `BadInput`.
 
-    `own` are other names that the error may suggest.
+    `names` are other names that the error may suggest.
     """
     wanted = name.removeprefix("local/")
     for model in KNOWN_MODELS:
         if model.name == wanted:
             return model
-    known = ", ".join(dict.fromkeys([*(model.name for model in KNOWN_MODELS), *own]))
+    known = ", ".join(dict.fromkeys([*(model.name for model in KNOWN_MODELS), *names]))
     raise BadInput(f"there is no embedded model {wanted!r}: choose one of {known}")
 
 

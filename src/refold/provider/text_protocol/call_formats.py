@@ -148,10 +148,10 @@ def is_example(call: ParsedCall) -> bool:
     return (call.name, call.arguments) == (EXAMPLE_CALL.name, EXAMPLE_CALL.arguments)
 
 
-def _may_become(text: str, wanted: str) -> bool:
+def _may_become(text: str, name: str) -> bool:
     """Return True if one begins with the other, apart from white space."""
     written = "".join(text.split())
-    return written.startswith(wanted) or wanted.startswith(written)
+    return written.startswith(name) or name.startswith(written)
 
 
 def _fits_schema(arguments: Any, schema: Any) -> bool:
@@ -221,8 +221,8 @@ def _sibling_arguments(fields: Object, name_key: str, tool: ToolSpec) -> Object 
     return arguments if fit and arguments else None
 
 
-def _has_unknown_fields(fields: Mapping[str, Any], known: set[str], tagged: bool) -> bool:
-    return not tagged and not fields.keys() <= known | _EXTRA_KEYS
+def _has_unknown_fields(fields: Mapping[str, Any], names: set[str], tagged: bool) -> bool:
+    return not tagged and not fields.keys() <= names | _EXTRA_KEYS
 
 
 def _is_text(schema: Any) -> bool:

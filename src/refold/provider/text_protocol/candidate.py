@@ -249,12 +249,12 @@ class Candidate:
         return self._open_with(delimiters.tag_at, delimiters.may_be_tag, text, offset)
 
 
-def _tool_name(opened: list[Opening]) -> str:
-    return opened[-1].name if opened else ""
+def _tool_name(openings: list[Opening]) -> str:
+    return openings[-1].name if openings else ""
 
 
-def _closer(opened: list[Opening]) -> str:
-    return next((o.closer for o in reversed(opened) if not o.fence), "")
+def _closer(openings: list[Opening]) -> str:
+    return next((o.closer for o in reversed(openings) if not o.fence), "")
 
 
 class _Head:

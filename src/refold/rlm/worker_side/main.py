@@ -109,13 +109,17 @@ class Worker:
             case _:
                 return {"kept": self._namespace.names_and_types()}, b""
 
-    def _persist(self, known: frozenset[str]) -> tuple[Message, bytes]:
+    def _persist(self, stored_names: frozenset[str]) -> tuple[Message, bytes]:
         snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
             nonlocal snapshot
             snapshot = persist(
-                self._namespace, self._interrupter, self._parts, known, self._send_part
+                self._namespace,
+                self._interrupter,
+                self._parts,
+                stored_names,
+                self._send_part,
             )
 
         return self._run_work(work) or _report(snapshot), snapshot.blob

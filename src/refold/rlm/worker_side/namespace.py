@@ -82,13 +82,13 @@ class Final:
         link: Link,
         values: Values,
         interrupter: Interrupter,
-        printed: Callable[[], str],
+        output: Callable[[], str],
     ) -> None:
         self._link, self._values, self._interrupter, self._printed = (
             link,
             values,
             interrupter,
-            printed,
+            output,
         )
         self._lock, self.given = Lock(), False
 
@@ -146,12 +146,12 @@ def _with_module(value: Any, name: str) -> object:
 
 def _function(
     name: str,
-    needed: int,
+    required_count: int,
     parameters: tuple[str, ...],
     call: Callable[[str, dict[str, object]], object],
 ) -> Callable[..., object]:
     words = ", ".join(
-        parameter if n < needed else f"{parameter}=None"
+        parameter if n < required_count else f"{parameter}=None"
         for n, parameter in enumerate(parameters)
     )
 
@@ -166,7 +166,9 @@ def _function(
                 raise TypeError(f"{name}({words}) was given {parameter!r} twice.")
         arguments |= named
         if missing := [
-            parameter for parameter in parameters[:needed] if parameter not in arguments
+            parameter
+            for parameter in parameters[:required_count]
+            if parameter not in arguments
         ]:
             raise TypeError(f"{name}({words}) needs {', '.join(missing)}.")
         return call(name, arguments)
@@ -177,21 +179,21 @@ def _function(
 
 
 def _variable_lines(
-    namespace: Mapping[str, object], reserved: Mapping[str, object]
+    namespace: Mapping[str, object], reserved_names: Mapping[str, object]
 ) -> list[str]:
     return [
         f"{name}: {type(value).__name__}"
         + (f", {size}" if (size := size_of(value)) else "")
-        for name, value in code_variables(namespace, reserved)
+        for name, value in code_variables(namespace, reserved_names)
     ]
 
 
 def code_variables(
-    namespace: Mapping[str, object], reserved: Mapping[str, object]
+    namespace: Mapping[str, object], reserved_names: Mapping[str, object]
 ) -> list[tuple[str, object]]:
     """The variables of the code, without names of Python and reserved ones."""
     return [
         (name, value)
         for name, value in list(namespace.items())
-        if name not in reserved and not name.startswith("__")
+        if name not in reserved_names and not name.startswith("__")
     ]

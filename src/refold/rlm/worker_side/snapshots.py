@@ -86,8 +86,8 @@ def _fingerprint(value: object) -> Fingerprint:
     return ()
 
 
-def _texts_fingerprint(many: Any) -> Fingerprint:
-    items = tuple(many)
+def _texts_fingerprint(texts: Any) -> Fingerprint:
+    items = tuple(texts)
     kinds = set(map(type, items))
     if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _MIN_PART_CHARS:
         return ()
@@ -113,12 +113,12 @@ def persist(
     namespace: Namespace,
     interrupter: Interrupter,
     parts: Parts,
-    known: frozenset[str],
+    stored_names: frozenset[str],
     give: Callable[[str, bytes], None],
 ) -> Snapshot:
-    """Take a snapshot; parts that are not `known` are passed to `give`."""
+    """Take a snapshot; parts that are not in `stored_names` are passed to `give`."""
     _register_function_maker(namespace)
-    persisting = _Persisting(namespace, parts, known, give)
+    persisting = _Persisting(namespace, parts, stored_names, give)
     lost = Pairs()
     for name, value in namespace.variables():
         if why := interrupter.why or _live_type_reason(value):
@@ -138,7 +138,7 @@ def persist(
         except BaseException as error:  # objects of the code may raise anything
             lost.append((without_surrogates(name), _reason(error, value)))
     named = list(persisting.named)
-    parts.forget_except(known.union(named))
+    parts.forget_except(stored_names.union(named))
     return Snapshot(persisting.index, persisting.kept, lost, named)
 
 
@@ -180,11 +180,11 @@ class _Persisting:
         self,
         namespace: Namespace,
         parts: Parts,
-        known: frozenset[str],
+        stored_names: frozenset[str],
         give: Callable[[str, bytes], None],
     ) -> None:
         self._namespace, self._parts, self._give = namespace, parts, give
-        self._there = set(known)
+        self._there = set(stored_names)
         self.table, self._pieces = list[list[object]](), list[bytes]()
         self.kept, self.named = Pairs(), dict[str, None]()
         self.left = MAX_TOTAL_BYTES

@@ -104,14 +104,14 @@ class Link:
     def _lengths(self) -> tuple[int, ...]:
         return FRAME_HEADER.unpack(self._read_exactly(FRAME_HEADER.size))
 
-    def _read_exactly(self, many: int) -> bytearray:
+    def _read_exactly(self, count: int) -> bytearray:
         data = bytearray()
-        while len(data) < many:
+        while len(data) < count:
             ready = select.poll()
             ready.register(self._number, select.POLLIN)
             if not ready.poll(_POLL_MILLISECONDS):
                 continue
-            piece = self._read(self._number, min(_CHUNK_BYTES, many - len(data)))
+            piece = self._read(self._number, min(_CHUNK_BYTES, count - len(data)))
             if not piece:
                 raise EOFError
             data += piece

@@ -144,11 +144,11 @@ def _key_text(key: object, place: str) -> str:
             )
 
 
-def _sort_items(many: Any) -> list[object]:
+def _sort_items(items: Any) -> list[object]:
     try:
-        return sorted(many)
+        return sorted(items)
     except TypeError:
-        return list(many)
+        return list(items)
 
 
 def _restore_failed(fields: dict[str, Any]) -> object:

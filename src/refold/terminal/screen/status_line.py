@@ -62,14 +62,14 @@ class StatusLine:
     def clear(self) -> None:
         self._what, self._tails = "", {}
 
-    def line(self, waiting: str = "", below: str = "", *, hint: bool = True) -> Line:
+    def line(self, waiting: str = "", line_below: str = "", *, hint: bool = True) -> Line:
         """Return the status line.
 
-        `waiting` counts messages that the model has not seen yet, `below` the running
+        `waiting` counts messages that the model has not seen yet, `line_below` the running
         subagents. With `hint`, the line says that the user can type, and what.
         """
         writes = _WORDS_KEY in self._tails
-        if not (self._what or below or writes):
+        if not (self._what or line_below or writes):
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
@@ -84,8 +84,8 @@ class StatusLine:
                 tail = escape_to_one_line(self._status.reason)
         else:
             shown = (("accent", turned), ("dim", f" {activity} {duration(spent)}  "))
-        if below:
-            shown = (*shown, ("plain", f"{below}  "))
+        if line_below:
+            shown = (*shown, ("plain", f"{line_below}  "))
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))
 
 
@@ -99,10 +99,10 @@ class PlainProgress:
         self._printer, self._clock = printer, clock
         self._written, self._since, self._due = -1, 0.0, _SILENCE_SECONDS
 
-    def show(self, status: Line, above: Sequence[Line] = ()) -> None:
-        """Show the status line, and the rows `above` it if they can be erased."""
+    def show(self, status: Line, lines_above: Sequence[Line] = ()) -> None:
+        """Show the status line, and `lines_above` above it if they can be erased."""
         now, printer = self._clock(), self._printer
-        printer.show_status(*above, status)
+        printer.show_status(*lines_above, status)
         if printer.capabilities.moves:
             return
         if printer.written != self._written:

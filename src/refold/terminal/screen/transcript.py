@@ -376,15 +376,15 @@ class _SubagentActivity:
         seconds = {name: now - since for name, since in self._since.items()}
         return live_rows(children, moved, seconds, width, max_rows)
 
-    def _with_written_text(self, moved: ChildMoved) -> ChildMoved:
+    def _with_written_text(self, progress: ChildMoved) -> ChildMoved:
         """Return the activity with the text that the subagent is writing, if any."""
-        text = " ".join(self._writing.get(moved.node, "").split())
-        return replace(moved, label=f"… {text[-_TAIL_CHARS:]}") if text else moved
+        text = " ".join(self._writing.get(progress.node, "").split())
+        return replace(progress, label=f"… {text[-_TAIL_CHARS:]}") if text else progress
 
 
-def _is_on_screen(block: MessageBlock, own: Container[str]) -> bool:
+def _is_on_screen(block: MessageBlock, own_ids: Container[str]) -> bool:
     """Return True if the message was typed here and is on the screen already."""
-    return (block.key != "" and block.key in own) or is_from_shell(block.sender)
+    return (block.key != "" and block.key in own_ids) or is_from_shell(block.sender)
 
 
 def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:

@@ -186,7 +186,7 @@ def _is_of_a_turn(block: Block) -> bool:
             return True
 
 
-def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Turn:
+def _turn(number: int, blocks: Sequence[Block], end: TurnEndBlock | None) -> Turn:
     call_ids = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
     nested = [b for b in blocks if isinstance(b, CallBlock) and b.within in call_ids]
     nested.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
@@ -197,8 +197,8 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Tu
         b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUEST_SENDERS
     ]
     words = _shorten(messages[0].user_text) if messages else ""
-    began = blocks[0].at if blocks else over.at if over else 0.0
-    return Turn(number, words or "(no message)", began, top, within, over)
+    began = blocks[0].at if blocks else end.at if end else 0.0
+    return Turn(number, words or "(no message)", began, top, within, end)
 
 
 def _shorten(text: str) -> str:

@@ -305,8 +305,8 @@ def _row(turn: Turn) -> Markup:
     return element("tr", *cells)
 
 
-def _turn_end(over: TurnEndBlock) -> Markup:
-    rows = [element("p", _line_markup(line)) for line in turn_rows(over)]
+def _turn_end(end: TurnEndBlock) -> Markup:
+    rows = [element("p", _line_markup(line)) for line in turn_rows(end)]
     return element("div", *rows, class_="over")
 
 

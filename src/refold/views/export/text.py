@@ -233,8 +233,8 @@ def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
         yield f"what the model read:\n\n{_fence(block.text)}"
 
 
-def _turn_end(over: TurnEndBlock) -> str:
-    return "".join(f"*{_escape_words(plain_text([row]))}*  \n" for row in turn_rows(over))
+def _turn_end(end: TurnEndBlock) -> str:
+    return "".join(f"*{_escape_words(plain_text([row]))}*  \n" for row in turn_rows(end))
 
 
 def _fold(summary: str, content: str) -> str:

@@ -32,14 +32,14 @@ _ASKING_NOTE = "the model was being asked"
 
 def message_lines(
     entries: Sequence[Entry],
-    gone: Collection[int] = (),
+    dropped: Collection[int] = (),
     last: int = 0,
     width: int = 0,
     edits: Mapping[int, str | None] = NO_EDITS,
 ) -> Iterator[Line]:
     """Messages and responses. `last` limits the number of messages; 0: all.
 
-    `gone` are the numbers of rewound messages, `edits` the new texts of edited ones (None:
+    `dropped` are the numbers of rewound messages, `edits` the new texts of edited ones (None:
     deleted). `width` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
@@ -59,7 +59,7 @@ def message_lines(
             yield (("dim", f"{'':{wide}}  ({many})"),)
             calls = 0
         if isinstance(block, MessageBlock):
-            taken_back = block.seq in gone
+            taken_back = block.seq in dropped
         fate = "rewound" if taken_back else _edit_kind(block.seq, edits)
         yield from _block(block, wide, width, fate, edits.get(block.seq))
 

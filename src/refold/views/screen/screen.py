@@ -155,5 +155,5 @@ def _apply_live(screen: Screen, live: Live) -> Screen:
             return screen  # only a child's activity is shown, not its text
 
 
-def _is_below(moved: ChildMoved, child: str) -> bool:
-    return f"{moved.node}/".startswith(f"{child}/")
+def _is_below(recent: ChildMoved, child: str) -> bool:
+    return f"{recent.node}/".startswith(f"{child}/")

@@ -90,10 +90,12 @@ def status_with_live(status: Status, live: Live, since: float) -> Status:
             return status
 
 
-def attempt_text(status: Status, left: float) -> str:
+def attempt_text(status: Status, seconds: float) -> str:
     """The number of the next attempt at a model call, and the seconds until then."""
     total = f" of {status.attempts}" if status.attempts else ""
-    return f"attempt {status.attempt}{total}, next in {ceil(max(left, 0.0))} s, Esc stops"
+    return (
+        f"attempt {status.attempt}{total}, next in {ceil(max(seconds, 0.0))} s, Esc stops"
+    )
 
 
 def ports_text(ports: Sequence[int]) -> str:

@@ -316,7 +316,7 @@ class PromptToolkitReader:
         )
 
     async def _run_prompt(
-        self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
+        self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **options: Any
     ) -> _Answer:
         self._printer.start_line()
         self._printer.clear_status()
@@ -334,7 +334,7 @@ class PromptToolkitReader:
                     message,
                     handle_sigint=False,
                     **style_arguments(self._printer.capabilities),
-                    **more,
+                    **options,
                 )
             except EOFError:
                 answer = Key.CTRL_D
