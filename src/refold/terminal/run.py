@@ -218,7 +218,7 @@ class PromptLoop:
 
     async def _note_new_ports(self) -> None:
         """Add a note for each port of the place that began to listen, also before the prompt."""
-        watch = self.terminal.session.watch(only=(PortsChanged,))
+        watch = self.terminal.session.watch(kinds=(PortsChanged,))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 ports = frame.item.ports if isinstance(frame.item, PortsChanged) else ()
