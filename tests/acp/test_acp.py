@@ -17,6 +17,7 @@ from acp import schema
 from acp.exceptions import RequestError
 
 from refold.app.session_index import session_index
+from refold.client.remote_session import attach
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.journal.events.kinds import ModeChanged, Said
@@ -703,6 +704,35 @@ def test_a_session_that_a_terminal_has_open_is_joined(
     with tempfile.TemporaryDirectory(prefix="r") as directory:  # its path has to be short
         monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
         anyio.run(check, {"XDG_RUNTIME_DIR": directory})
+
+
+def test_a_terminal_joins_the_session_of_an_editor_and_answers_its_question(
+    project_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project_directory / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        launch = make_launch(project_directory)
+        lines = (READ, EDIT, {"text": "Done."})
+        async with connect_editor(project_directory, *lines, said=lambda *_: "…") as at:
+            session = await at.new()
+
+            async def answer() -> None:
+                await at.editor.wait_until(lambda: bool(at.editor.asked))
+                async with attach(launch, session) as here:
+                    (request,) = here.requests
+                    assert await here.answer(request, True)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer)
+                ended = await at.prompt(session, "Make x 2")
+            assert ended.stop_reason == "end_turn"
+        await launch.aclose()
+
+    with tempfile.TemporaryDirectory(prefix="r") as directory:  # its path has to be short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        anyio.run(check)
+    assert (project_directory / "a.py").read_text() == "x = 2\n"
 
 
 def test_the_step_limit_ends_the_prompt(project_directory: Path, home: Path) -> None:

@@ -42,6 +42,7 @@ def run(args: Namespace) -> int:
         home,
         directories,
         partial(launch_at, args, places, home),
+        is_joinable=True,
     )
     explain_stdin("refold acp", "an editor")
     anyio.run(serve, host, read_lines(), _reserve_stdout())
