@@ -19,7 +19,7 @@ _REFOLD = Path(__file__).parents[2]
 _LIBRARY = Path(sysconfig.get_path("stdlib"))
 _PACKAGES = Path(sysconfig.get_path("purelib"))
 _PLACES: Mapping[str, Sequence[Path]] = {
-    "short": [_LIBRARY / name for name in ("abc.py", "queue.py", "sched.py", "bisect.py", "shlex.py")],
+    "short": [_LIBRARY / name for name in ("abc.py", "queue.py", "graphlib.py", "numbers.py", "selectors.py")],
     "middle": [
         *(_LIBRARY / name for name in ("json", "wsgiref", "zoneinfo", "concurrent", "tomllib")),
         _REFOLD / "src/refold/understanding",
@@ -83,7 +83,8 @@ def derived(random: Random, size: str, tokens: int) -> Task:
             for base in item.bases:
                 if isinstance(base, ast.Name):
                     bases.setdefault(base.id, set()).add(item.name)
-    base = random.choice(sorted(name for name, below in bases.items() if len(below) < 9))
+    few = [name for name, below in bases.items() if len(below) < 9]
+    base = random.choice(sorted(few or bases))
     names = {item.name for tree in trees.values() for item in _classes(tree)}
     question = f"Which classes name {base} as a base class? Answer with their names."
     pattern = rf"\b(?:{'|'.join(sorted(names, key=len, reverse=True))})\b"

@@ -41,25 +41,15 @@ def report(
 
 
 def report_errors(outcomes: Sequence[Outcome], rate: float) -> None:
-    """How errors of leaves add up: sums of what many leaves counted."""
+    """How errors of leaves add up: sums of what many leaves counted, and the answer that sums."""
     sums = [
-        o
-        for o in outcomes
-        if o.way == "recursive" and o.task.kind == "rows, to be read" and o.leaves
+        o for o in outcomes if o.way == "recursive" and o.task.kind == "rows, to be read"
     ]
     rows = list[tuple[object, ...]]()
     for size, some in _group(sums, lambda outcome: outcome.task.size).items():
-        right, leaves = sum(o.is_right for o in some), fmean(o.leaves for o in some)
-        expected = fmean((1 - rate) ** (o.leaves + 1) for o in some)
-        rows.append(
-            (
-                size,
-                f"{leaves:.0f}",
-                _rate_text(right, len(some)),
-                _interval_text(right, len(some)),
-                f"{expected:.0%}",
-            )
-        )
+        right, leaves = sum(o.is_right for o in some), max(o.leaves for o in some)
+        share, spread = _rate_text(right, len(some)), interval_text(right, len(some))
+        rows.append((size, leaves, share, spread, f"{(1 - rate) ** (leaves + 1):.0%}"))
     show(
         f"sums over leaves that err at {rate:.0%}",
         ["leaves", "right", "95 %", "expected"],
@@ -87,7 +77,7 @@ def _row(name: str, outcomes: Sequence[Outcome], rates: Rates | None) -> Sequenc
     return (
         name,
         _rate_text(right, count),
-        _interval_text(right, count),
+        interval_text(right, count),
         f"{tokens:,.0f}",
         cost,
         f"{fmean(o.calls for o in outcomes):.1f}",
@@ -104,7 +94,7 @@ def _rate_text(right: int, count: int) -> str:
     return f"{right} of {count}"
 
 
-def _interval_text(right: int, count: int) -> str:
+def interval_text(right: int, count: int) -> str:
     low, high = interval(right, count)
     return f"{low:.0%}–{high:.0%}"
 

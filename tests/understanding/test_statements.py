@@ -1,12 +1,16 @@
 """Statements about a repository: checked, paid for once, and never fresh when they are stale."""
 
 import os
+import signal
+import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from types import FrameType
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from refold.claims.passages import normalize_quote
 from refold.journal.events import codec
 from refold.rlm.call_context import successful_leaves
+from refold.rlm.memo import ProjectMemo
 from refold.understanding.answer import (
     NUMBER_MISSING,
     PLACE_MISSING,
@@ -21,12 +26,14 @@ from refold.understanding.answer import (
     choose_facts,
     to_question,
 )
-from refold.understanding.build import plan
+from refold.understanding.build import forget_superseded, plan
 from refold.understanding.leaf_questions import reading_question
+from refold.understanding.repository_statements import RepositoryStatements
 from refold.understanding.statement_file import (
     ModuleNotes,
     ModuleStatement,
     PieceNotes,
+    StatementFile,
 )
 from refold.understanding.statements import (
     LONG_QUOTE,
@@ -214,16 +221,90 @@ def test_a_build_that_is_killed_at_every_question_pays_once_for_each_answer(
     while _is_killed(root, home):
         kills += 1
 
+    paid = paid_answers(home)
+    assert kills >= 3
+    assert (len(paid), set(paid.values())) == (7, {1})
+    with open_repository(root, home) as statements:
+        assert not plan(statements.survey()).calls
+
+
+PHASES: Sequence[tuple[str, Callable[..., object], int]] = [
+    ("before the survey", RepositoryStatements.survey, 1),
+    ("with answers about files that are not kept", StatementFile.put_pieces, 1),
+    ("with files read and old statements there", forget_superseded, 1),
+    ("before the directories are surveyed", RepositoryStatements.survey, 3),
+    ("with answers about directories that are not kept", StatementFile.put_modules, 1),
+    ("with half of the directories kept", StatementFile.put_modules, 2),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "number"),
+    [phase[1:] for phase in PHASES],
+    ids=[phase[0] for phase in PHASES],
+)
+def test_a_build_that_is_killed_in_any_phase_pays_once_for_each_answer(
+    root: Path, home: Path, function: Callable[..., object], number: int
+) -> None:
+    assert is_killed_in(function, number, lambda: anyio.run(read, root, home, Reader()))
+    # The next one recovers the answers, and is killed while it caches them.
+    is_killed_in(ProjectMemo.put, 2, lambda: anyio.run(read, root, home, Reader()))
+
+    anyio.run(read, root, home, Reader())
+
+    paid = paid_answers(home)
+    assert (len(paid), set(paid.values())) == (7, {1})
+    with open_repository(root, home) as statements:
+        assert not plan(statements.survey()).calls
+
+
+@pytest.mark.slow
+def test_an_export_that_is_killed_loses_nothing(root: Path, home: Path) -> None:
+    anyio.run(read, root, home, Reader())
+
+    def export() -> None:
+        with open_repository(root, home) as statements:
+            msgspec.json.encode(statements.survey().fresh_statements())
+
+    assert is_killed_in(Survey.fresh_statements, 1, export)
+    reader = Reader()
+    anyio.run(read, root, home, reader)
+
+    assert reader.heard == []
+
+
+def paid_answers(home: Path) -> Counter[str]:
+    """How often each question was answered by a model, by the journals of all builds."""
     paid = Counter[str]()
     for journal in home.rglob("events.jsonl"):
         entries = [entry for entry, _ in codec.decode(journal.read_bytes().splitlines())]
         paid.update(
             asked.key for asked, end in successful_leaves(entries) if not end.cached
         )
-    assert kills >= 3
-    assert (len(paid), set(paid.values())) == (7, {1})
-    with open_repository(root, home) as statements:
-        assert not plan(statements.survey()).calls
+    return paid
+
+
+def is_killed_in(
+    function: Callable[..., object], number: int, run: Callable[[], object]
+) -> bool:
+    """Run it in a process that is killed when it calls this function so often. Whether it was."""
+    code, calls = function.__code__, 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is code
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        try:
+            sys.setprofile(count)
+            run()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def _is_killed(root: Path, home: Path) -> bool:
@@ -347,3 +428,32 @@ def test_ask_drops_claims_that_follow_from_nothing(root: Path, home: Path) -> No
         answer = check_claims(reply, facts, statements.repository.text)
 
     assert (answer.claims, answer.dropped) == ((), {NUMBER_MISSING: len(facts)})
+
+
+def test_words_of_prose_are_looked_up_only_if_no_name_is(root: Path, home: Path) -> None:
+    (root / "shop/call.py").write_text(
+        "def call():\n    return 1\n\n\ndef add_tax():\n    return call()\n"
+    )
+    with open_repository(root, home) as statements:
+        about_name, about_word = (
+            [fact.text for fact in choose_facts(question, [], statements.repository)]
+            for question in ("Which functions call add_tax?", "Which functions call this?")
+        )
+
+    assert about_name == ["shop/call.py:5 defines add_tax: def add_tax():"]
+    assert "shop/call.py:1 defines call: def call():" in about_word
+
+
+def test_a_declaration_is_no_definition_among_the_facts(root: Path, home: Path) -> None:
+    write_files(
+        root,
+        {"a.h": "int add_all(void);\n", "a.c": "int add_all(void)\n{\n\treturn 1;\n}\n"},
+    )
+
+    with open_repository(root, home) as statements:
+        facts = choose_facts("Where is add_all?", [], statements.repository)
+
+    assert [fact.text for fact in facts] == [
+        "a.c:1 defines add_all: int add_all(void)",
+        "a.h:1 declares add_all: int add_all(void);",
+    ]

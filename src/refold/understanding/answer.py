@@ -13,7 +13,7 @@ from math import log
 from msgspec import Struct
 
 from refold.claims.passages import LineRange, normalize_quote, passage
-from refold.code.repomap.repository_map import RepositoryMap
+from refold.code.repomap.repository_map import Place, RepositoryMap
 from refold.code.repomap.uses import Use
 from refold.rlm.leaves import LeafFailed, ModelQuestion
 from refold.understanding.leaf_questions import answering_question
@@ -35,6 +35,7 @@ _MAX_SYMBOLS = 6  # of a question that are looked up
 _MAX_PLACES = 20  # of one symbol
 _MAX_EVIDENCE = 4  # that is shown of one claim
 _IDENTIFIER_PATTERN = re.compile(r"[A-Za-z_][\w.]*\w")
+_CODE_NAME_PATTERN = re.compile(r"[_.\d]|.[A-Z]")
 _WORD_PATTERN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _COMMON_WORDS = frozenset((
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "has",
@@ -134,23 +135,35 @@ def _whole_text(fact: Fact) -> str:
 
 
 def _structure(question: str, repository: RepositoryMap) -> Sequence[Fact]:
-    """Where the symbols of the question are defined and used."""
-    facts = list[Fact]()
+    """Where the symbols of the question are defined and used.
+
+    Words of prose ("call", "file") are symbols somewhere, too: they count only if no name like `read_all`, `readAll` or
+    `a.read` leads to a fact.
+    """
     names = dict.fromkeys(_IDENTIFIER_PATTERN.findall(question))
     symbols = [name for name in names if name.casefold() not in _COMMON_WORDS]
+    like_code = [name for name in symbols if _CODE_NAME_PATTERN.search(name)]
+    return _facts_about(like_code, repository) or _facts_about(symbols, repository)
+
+
+def _facts_about(symbols: Sequence[str], repository: RepositoryMap) -> Sequence[Fact]:
+    facts = list[Fact]()
     for name in symbols[: 5 * _MAX_SYMBOLS]:
         report = repository.describe_symbol(name)
         if not report.definitions:
             continue
-        facts += [
-            _line_fact(f"defines {place.definition.full_name}", place.path, place.definition.line, place.text)
-            for place in report.definitions[:_MAX_PLACES]
-        ]  # fmt: skip
+        facts += [_definition_fact(place) for place in report.definitions[:_MAX_PLACES]]
         for uses, word in ((report.uses, "uses"), (report.tests, "tests")):
             facts += [_use_fact(use, name, word) for use in uses[:_MAX_PLACES]]
         if len(facts) >= _MAX_SYMBOLS * _MAX_PLACES:
             break
     return [fact for fact in facts if fact.evidence[0].quote.strip()]
+
+
+def _definition_fact(place: Place) -> Fact:
+    item = place.definition
+    word = "declares" if item.kind == "declaration" else "defines"
+    return _line_fact(f"{word} {item.full_name}", place.path, item.line, place.text)
 
 
 def _use_fact(use: Use, name: str, word: str) -> Fact:
