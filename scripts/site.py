@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Sequence
 from functools import cache
@@ -24,6 +25,7 @@ from refold.learn.course import lessons
 ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build/site"
 ARCHIVE = ROOT / "src/refold/site.zip"
+MOVED_SECTIONS = ROOT / "scripts/moved_sections.toml"
 SHELVES = {
     "start": "Start",
     "guides": "Guides",
@@ -60,9 +62,15 @@ NOT_PROSE = re.compile(
 )
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the same pages give the same archive
+# All matches on one page of results, instead of ten that have every word.
+SEARCH_CHANGES = (
+    ('Yt(n,"and"', 'Yt(n,"or"'),
+    ("we({handler:Me,size:10})", "we({handler:Me,size:1e4})"),
+)
 REDIRECT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Moved</title>
-<meta http-equiv="refresh" content="0; url={target}"><link rel="canonical" href="{target}"></head>
+<script>location.replace("{target}" + location.hash)</script>
+<noscript><meta http-equiv="refresh" content="0; url={target}"></noscript><link rel="canonical" href="{target}"></head>
 <body><p>This page is now at <a href="{target}">{target}</a>.</p></body></html>
 """
 
@@ -84,6 +92,7 @@ def build(stage: Path, archive: Path) -> None:
             f"{done.stdout}{done.stderr}site: zensical found faults (see above)"
         )
     add_redirects(stage / "site")
+    order_results(stage / "site")
     pack(stage / "site", archive)
 
 
@@ -102,6 +111,8 @@ def copy_sources(target: Path) -> None:
         shutil.copyfile(ROOT / file, copy)
     shutil.copytree(ROOT / "scripts/site_assets", target / "assets", dirs_exist_ok=True)
     (target / "assets/recordings.js").write_text(recordings_script(), encoding="utf-8")
+    moved = f"window.refoldMovedSections = {json.dumps(moved_sections())};\n"
+    (target / "assets/moved-sections.js").write_text(moved, encoding="utf-8")
 
 
 def recordings_script() -> str:
@@ -112,6 +123,11 @@ def recordings_script() -> str:
         for file in sorted(folder.glob("*.json"))
     }
     return f"window.refoldRecordings = {json.dumps(recordings, ensure_ascii=False)};\n"
+
+
+def moved_sections() -> dict[str, dict[str, str]]:
+    """By page and anchor: the page, and mostly the anchor, where that section is now."""
+    return tomllib.loads(MOVED_SECTIONS.read_text("utf-8"))
 
 
 def page_places() -> dict[Path, str]:
@@ -230,7 +246,9 @@ def configuration() -> dict[str, object]:
             ],
         },
         "extra_css": ["assets/site.css"],
-        "extra_javascript": ["assets/recordings.js", "assets/player.js"],
+        "extra_javascript": [
+            "assets/recordings.js", "assets/player.js", "assets/moved-sections.js", "assets/follow-moved.js",
+        ],
         "extra": {"generator": False},
         "markdown_extensions": [
             "attr_list", "tables", "md_in_html", "sane_lists",
@@ -268,6 +286,21 @@ def add_redirects(site: Path) -> None:
             folder.mkdir()
             target = html.escape(f"../{shelf}/{name}/")
             (folder / "index.html").write_text(REDIRECT.format(target=target), "utf-8")
+
+
+def order_results(site: Path) -> None:
+    """Have the search find sections with any word of a question, and order them (`search-order.js`)."""
+    (worker,) = (site / "assets/javascripts/workers").glob("search.*.js")
+    script = worker.read_text("utf-8")
+    for old, new in SEARCH_CHANGES:
+        if script.count(old) != 1:
+            raise SystemExit(
+                f"site: the search of zensical has changed: there is no {old!r}"
+            )
+        script = script.replace(old, new)
+    order = (ROOT / "scripts/site_assets/search-order.js").read_text("utf-8")
+    worker.write_text(f"{script}\n{order}", "utf-8")
+    (site / "assets/search-order.js").unlink()
 
 
 def pack(site: Path, archive: Path) -> None:

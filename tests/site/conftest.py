@@ -1,5 +1,6 @@
-"""The site, built once for a module and served, and a browser that visits it."""
+"""The site, built once for all processes of a run and served, and a browser that visits it."""
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,17 @@ class Site(NamedTuple):
     address: str
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Site]:
     """Fails while a link or an anchor of a page leads nowhere: Zensical is strict."""
     pytest.importorskip("zensical", reason="zensical is needed here: make site installs it")
-    place = tmp_path_factory.mktemp("site")
-    site.build(place, place / "site.zip")
+    own = tmp_path_factory.getbasetemp()
+    place = (own if worker_id == "master" else own.parent) / "site"
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "site.zip").exists():
+            site.build(place, place / "unfinished.zip")
+            (place / "unfinished.zip").rename(place / "site.zip")
     with docs_server(read_pages(place / "site.zip"), 0) as server:
         Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield Site(place / "site", f"http://127.0.0.1:{server.server_port}/")

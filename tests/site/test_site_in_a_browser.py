@@ -28,9 +28,9 @@ FIRST_RESULTS = 10
 PATIENCE_MS = 200_000
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "paths"), [("light", SHOWN), ("dark", SHOWN[::3])])
 def test_pages_of_the_site_pass_axe_fit_a_phone_and_ask_no_other_host(
-    built: Site, chromium: Any, scheme: str
+    built: Site, chromium: Any, scheme: str, paths: tuple[str, ...]
 ) -> None:
     page = chromium.new_page(color_scheme=scheme)
     page.set_default_timeout(PATIENCE_MS)
@@ -38,7 +38,7 @@ def test_pages_of_the_site_pass_axe_fit_a_phone_and_ask_no_other_host(
     page.on("request", lambda request: requests.append(request.url))
     faults = list[tuple[str, object]]()
 
-    for path in SHOWN:
+    for path in paths:
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(built.address + path)
         faults += [(path, problem) for problem in problems(page)]
@@ -49,7 +49,7 @@ def test_pages_of_the_site_pass_axe_fit_a_phone_and_ask_no_other_host(
 
     assert faults == []
     assert [url for url in requests if not url.startswith((built.address, "data:"))] == []
-    assert len(requests) > len(SHOWN)
+    assert len(requests) > len(paths)
 
 
 def test_a_recording_is_played_with_the_keyboard_also_from_a_file_and_with_little_motion(
@@ -94,19 +94,20 @@ def test_search_of_the_site_finds_every_question_among_its_first_results(
     field = page.get_by_role("combobox").or_(page.get_by_placeholder("Search")).first
     missed = dict[str, list[str]]()
 
-    for question, answer in QUESTIONS["questions"].items():
+    questions = {question: [answer] for question, answer in QUESTIONS["questions"].items()}
+    for question, answers in (questions | QUESTIONS["sentences"]).items():
         field.fill("")
         page.locator("a[href*='?h=']").first.wait_for(state="detached")
         field.fill(question)
         page.locator("a[href*='?h=']").first.wait_for()
         links = page.locator("a[href*='?h=']").evaluate_all("all => all.map(a => a.href)")
         names = [urlsplit(link).path.strip("/") for link in links[:FIRST_RESULTS]]
-        if answer not in names:
+        if not set(answers) & set(names):
             missed[question] = names
     page.close()
 
     assert missed == {}
-    assert len(QUESTIONS["questions"]) == 30
+    assert len(questions) == len(QUESTIONS["sentences"]) == 30
 
 
 def test_pages_of_the_site_have_the_structure_that_their_markdown_has_on_github(
@@ -142,3 +143,33 @@ def test_old_addresses_of_pages_lead_to_the_new_ones(built: Site) -> None:
         text = (built.folder / old / "index.html").read_text("utf-8")
         assert f'content="0; url=../{new}/"' in text
         assert (built.folder / new / "index.html").is_file()
+
+
+def test_old_addresses_of_sections_lead_to_the_page_that_has_them(
+    built: Site, chromium: Any
+) -> None:
+    """From the page that had it, and from the address of that page before there were shelves."""
+    page = chromium.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    for old, new in (
+        ("guides/permissions/#patterns", "reference/permissions/#patterns"),
+        ("permissions/#patterns", "reference/permissions/#patterns"),
+        ("guides/permissions/#modes", "guides/permissions/#modes"),
+    ):
+        page.goto(built.address + old)
+        page.wait_for_url(built.address + new)
+        assert page.locator(f"#{new.partition('#')[2]}").count() == 1
+    page.close()
+
+
+def test_every_moved_section_is_where_the_site_says(built: Site) -> None:
+    wrong = list[str]()
+    for page, sections in site.moved_sections().items():
+        here = (built.folder / page / "index.html").read_text("utf-8")
+        for anchor, target in sections.items():
+            place, _, section = target.partition("#")
+            there = (built.folder / place / "index.html").read_text("utf-8")
+            if f'id="{anchor}"' in here or (section and f'id="{section}"' not in there):
+                wrong.append(f"{page}#{anchor}")
+
+    assert wrong == []
