@@ -14,7 +14,7 @@ WORKERS ?= 2
 PEER_WORKERS ?= 4
 MODEL ?= local/qwen2.5-coder-1.5b
 
-.PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs site wheel release clean
+.PHONY: help run test test-peers cluster-test test-again check bench bench-peers eval format lock docs site wheel release clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' Makefile | awk '{n=$$1; $$1=""; printf "  make %-12s%s\n", n, $$0}'
@@ -28,6 +28,9 @@ test: .venv/.ready-dev  ## the tests everybody runs: offline, some minutes
 test-peers: .venv/.ready-peers  ## the slow ones: SDKs, fault servers, crash matrices, the real model
 	@scripts/peers
 	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "peer or slow or property" -n $(PEER_WORKERS) --timeout 1200
+
+cluster-test: .venv/.ready-peers  ## end workers and servers again and again: LONG_SECONDS=600 SEED=N
+	@$(BIN)/python -m tests.cluster.outages --seconds $(or $(LONG_SECONDS),300) $(if $(SEED),--seed $(SEED))
 
 test-again: .venv/.ready-peers  ## what failed last, one by one: does it fail alone too?
 	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "" -n 0 --last-failed --last-failed-no-failures none --timeout 600

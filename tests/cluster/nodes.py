@@ -40,10 +40,13 @@ model = "openai-chat/m-1"
 profile = "off"
 
 [permissions]
-allow = ["bash"]
+allow = ["bash", "task"]
 """
 _KEY_PATTERN = re.compile(r"key-[0-9a-z-]+")
 _WORDS = " ".join(f"word{n}" for n in range(20))
+_CHILDREN_SQL = (
+    "select session, claim from refold.journal where starts_with(session, $1 || '/')"
+)
 _RESEND_SECONDS = 5.0
 _LIMIT_SECONDS = 90.0
 
@@ -51,16 +54,24 @@ _LIMIT_SECONDS = 90.0
 def model_of(effects: Path, seconds: float = 0.3) -> Any:
     """The answers of a model: to a message a command that has an effect outside, then words.
 
-    It knows the conversation from the request alone, so any worker can ask it.
+    It knows the conversation from the request alone, so any worker can ask it. Every third message is
+    passed to a subagent, which has the effect.
     """
 
     def answer_request(request: ReceivedRequest) -> Answer:
         body = json.loads(request.body)
         messages = [m for m in body["messages"] if m["role"] != "system"]
-        users = [m for m in messages if m["role"] == "user"]
-        key = (_KEY_PATTERN.findall(json.dumps(users[-1])) or ["none"])[-1]
-        if messages[-1]["role"] == "tool":
+        texts = json.dumps([m for m in messages if m["role"] == "user"])
+        key, is_child = _KEY_PATTERN.findall(texts)[-1], "subagent" in texts
+        # Notes of refold may follow both: a call that was made is not made again.
+        asked = max(
+            n for n, m in enumerate(messages) if m["role"] == "user" and key in str(m)
+        )
+        if any(m["role"] == "tool" for m in messages[asked:]):
             reply = Reply(f"{key} is done. {_WORDS}")
+        elif key.endswith(("2", "5", "8")) and not is_child:
+            task = {"prompt": f"As a subagent, do {key}", "agent": "code"}
+            reply = Reply(calls=(("task", json.dumps(task)),))
         else:
             command = f"echo {key} >> {effects}; sleep {seconds}"
             reply = Reply(calls=(("bash", json.dumps({"command": command})),))
@@ -102,7 +113,20 @@ class Nodes:
         self._web = dict[str, subprocess.Popen[str]]()
 
     def start_worker(self, name: str) -> None:
-        self.workers[name] = self._start(name, "worker", "--drain-seconds", "5")
+        drain = "worker", "--drain-seconds", "5"
+        self.workers[name] = self._start(name, *drain, before=self._hide_others(name))
+
+    def _hide_others(self, name: str) -> Sequence[str]:
+        """What starts a program that sees no directory of another worker, where root can."""
+        if os.geteuid() != 0:
+            return ()
+        all_, own = self._directory / "workers", self._directory / "workers" / name
+        script = (
+            'mount --bind "$2" "$1.own" && mount -t tmpfs none "$1" && mkdir "$2" && '
+            'mount --bind "$1.own" "$2" && cd "$2/work" && shift 2 && exec "$@"'
+        )
+        all_.with_name("workers.own").mkdir(exist_ok=True)
+        return "unshare", "--mount", "sh", "-c", script, "sh", str(all_), str(own)
 
     def wait_for_worker(self, name: str) -> None:
         """Wait until it is ready."""
@@ -139,18 +163,18 @@ class Nodes:
             if process.stdout is not None:
                 process.stdout.close()
 
-    def _start(self, name: str, *arguments: str, home: str = "") -> subprocess.Popen[str]:
-        work, where = (
-            self._directory / name / "work",
-            self._directory / (home or name) / "home",
-        )
+    def _start(
+        self, name: str, *arguments: str, home: str = "", before: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        own = self._directory / ("workers" if not home else "") / name
+        work, where = own / "work", (self._directory / home if home else own) / "home"
         work.mkdir(parents=True, exist_ok=True)
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         (where / "config.toml").write_text(SETTINGS)
         environ = {**os.environ, "REFOLD_HOME": str(where), **self._servers.variables}
         with (self._directory / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "refold", *arguments],
+                [*before, sys.executable, "-m", "refold", *arguments],
                 cwd=work, env=environ, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         self._processes.append(process)
@@ -279,7 +303,7 @@ class Verdict:
 
     def __init__(self) -> None:
         self.problems = list[str]()
-        self.orders = self.calls = self.unknown = self.events = 0
+        self.orders = self.calls = self.unknown = self.events = self.children = 0
 
 
 async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
@@ -293,8 +317,18 @@ async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
         damages = await to_thread.run_sync(lambda p=page: sessions.check(p.id).damages)
         verdict.problems += map(str, damages)
         entries, _ = await to_thread.run_sync(sessions.entries, page.id)
-        _judge_entries(verdict, page, entries)
+        _judge_orders(verdict, page, entries)
+        _judge_calls(verdict, page.id, entries)
+        for child, claim in await database.run(
+            lambda db, p=page: db.fetch(_CHILDREN_SQL, p.id)
+        ):
+            entries, _ = await to_thread.run_sync(sessions.entries, child)
+            _judge_calls(verdict, child, entries)
+            verdict.children += 1
+            if not claim:
+                verdict.problems.append(f"{child} was run without a claim")
         whole = await page.read_again()
+        whole = whole[: len(page.received)]  # it left before what came last
         if page.received != whole:
             missing = [id_ for id_ in whole if id_ not in page.received]
             twice = [id_ for id_, n in Counter(page.received).items() if n > 1]
@@ -303,15 +337,21 @@ async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
     return verdict
 
 
-def _judge_entries(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> None:
-    said, started, ended = Counter[str](), Counter[str](), Counter[str]()
+def _judge_orders(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> None:
+    said = Counter(e.event.client_key for e in entries if isinstance(e.event, Said))
+    for key in page.acknowledged:
+        if said[key] != 1:
+            verdict.problems.append(f"{page.id}: {key} is {said[key]} times in the journal")
+    verdict.orders += len(page.acknowledged)
+
+
+def _judge_calls(verdict: Verdict, session: str, entries: Sequence[Entry]) -> None:
+    started, ended = Counter[str](), Counter[str]()
     epochs = [entry.epoch for entry in entries]
     if epochs != sorted(epochs):
-        verdict.problems.append(f"{page.id}: epochs do not rise")
+        verdict.problems.append(f"{session}: epochs do not rise")
     for entry in entries:
         match entry.event:
-            case Said(client_key=key):
-                said[key] += 1
             case Started(call_id):
                 started[call_id] += 1
             case Ended(call_id, outcome):
@@ -319,14 +359,10 @@ def _judge_entries(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> No
                 verdict.unknown += outcome == "unknown"
             case _:
                 pass
-    for key in page.acknowledged:
-        if said[key] != 1:
-            verdict.problems.append(f"{page.id}: {key} is {said[key]} times in the journal")
     for call, n in started.items():
         if n != 1 or ended[call] != 1:
             verdict.problems.append(
-                f"{page.id}: {call} began {n}, ended {ended[call]} times"
+                f"{session}: {call} began {n}, ended {ended[call]} times"
             )
-    verdict.orders += len(page.acknowledged)
     verdict.calls += len(started)
     verdict.events += len(entries)

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from refold.cluster.followers import Followers
-from refold.errors import BadInput, first
+from refold.errors import BadInput
 
 Role: TypeAlias = Literal["worker", "web"]
 URL_SCHEMES = ("nats://", "tls://")
@@ -119,7 +119,7 @@ class NatsBus:
                 await subscription.unsubscribe()
 
     async def _note_error(self, error: Exception) -> None:
-        problem = first(error) or type(error).__name__
+        problem = str(error) or type(error).__name__
         if problem != self._problem:
             self._problem = problem
             self._report(f"NATS: {problem}")

@@ -9,6 +9,7 @@ Needs `refold[cluster]`. How to connect (TLS, API key, namespace) is read as Tem
 it: from `TEMPORAL_…` variables and its configuration file.
 """
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -24,6 +25,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -288,4 +290,11 @@ def _connection_options(address: str) -> dict[str, Any]:
             f"the settings of Temporal cannot be read: {first(error)}"
         ) from error
     retries = RetryConfig(max_elapsed_time_millis=_MAX_RETRY_MILLIS)
-    return {"retry_config": retries, **options, "target_host": address}
+    quiet = LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    runtime = Runtime(telemetry=TelemetryConfig(logging=quiet))  # it writes to stdout
+    logging.getLogger("temporalio").setLevel(
+        logging.ERROR
+    )  # an activity that is lost is no news
+    return {
+        "retry_config": retries, "runtime": runtime, **options, "target_host": address,
+    }  # fmt: skip
