@@ -48,6 +48,7 @@ _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 60
 _CLOSE_SECONDS = 5
 _OUTAGE_SECONDS = 15
+_LAST_SECONDS = 2  # for each statement, once this process ends
 _RETRY_SECONDS = 0.2
 _PING_SECONDS = 5  # between two checks of a connection that waits for notifications
 _MAX_SCHEME_CHARS = 30  # in an error
@@ -101,6 +102,7 @@ class Database:
         self._locks: _Locks | None = None
         self._opening = anyio.Lock()
         self._is_closing, self._running, self._ended = False, 0, anyio.Event()
+        self._is_patient = True  # waits for a database that is away
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result. Blocks."""
@@ -177,17 +179,21 @@ class Database:
             )
         return problems
 
+    def stop_waiting(self) -> None:
+        """Wait for the database no longer if it is away: this process ends."""
+        self._is_patient = False
+
     def close(self) -> None:
         """End all connections. The next call opens new ones."""
         with self._start:
             runner, self._runner = self._runner, None
-            self._is_closing = runner is not None
+            self._is_closing, self._is_patient = runner is not None, False
         if runner is not None:
             try:
                 runner.submit(self._close).result(_CLOSE_SECONDS)
             finally:
                 runner.stop()
-                self._is_closing = False
+        self._is_closing, self._is_patient = False, True
 
     async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await `work` in another event loop. It is completed even if this is cancelled."""
@@ -226,10 +232,11 @@ class Database:
         try:
             while True:
                 try:
-                    with self._as_journal_errors():
+                    limit = None if self._is_patient else _LAST_SECONDS
+                    with self._as_journal_errors(), anyio.fail_after(limit):
                         return await work()
                 except Disconnected:
-                    is_there = self._pool is not None and not self._is_closing
+                    is_there = self._pool is not None and self._is_patient
                     if not is_there or time.monotonic() >= until:
                         raise
                     await anyio.sleep(_RETRY_SECONDS)
