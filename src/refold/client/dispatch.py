@@ -100,7 +100,6 @@ class Dispatcher:
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it runs
-        self._continues: Continue | None = None
         self._begins = False
         self._asked = 0  # the seq at which the turn began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
@@ -158,19 +157,17 @@ class Dispatcher:
     @property
     def waiting(self) -> bool:
         ordered = self._compaction is not None or bool(self._messages)
-        return self._continues is not None or self._begins or ordered
+        return self._begins or ordered
 
     async def step(self) -> bool:
         """Carry out the next turn, compaction or message."""
         engine = self._engine
         if engine.view.turn.seq and engine.view.seq <= self._asked:
             return False
-        if self._continues or not engine.idle:
-            order, self._continues = self._continues, None
+        if not engine.idle:
             self._begins = True  # the only sign of it until its first event is recorded
             try:
-                with acting_as(order.by if order else ""):
-                    view = await (engine.continue_() if order else engine.run_turns())
+                view = await engine.run_turns()
             finally:
                 self._begins = False
             self._asked = view.seq if view.turn.seq else 0
@@ -197,7 +194,7 @@ class Dispatcher:
     def forget(self) -> None:
         """Drop all waiting work, and end a running compaction."""
         self._messages.clear()
-        self._compaction = self._continues = None
+        self._compaction = None
         self._stop_compaction()
 
     async def _send_message(self, order: SendMessage) -> bool:
@@ -302,12 +299,13 @@ class Dispatcher:
             self._scope.cancel()
         return self._scope is not None
 
-    async def _continue(self, order: Continue) -> bool:
+    async def _continue(self, _: Continue) -> bool:
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
         if not self._engine.view.conversation.messages:
             raise BadInput("there is no turn to continue yet")
-        self._continues = order
+        if not await self._engine.begin_continuation():
+            raise BadInput("a turn is already running")
         return True
 
     async def _compact(self, order: CompactConversation) -> bool:

@@ -195,14 +195,18 @@ class Session:
 
     async def continue_(self) -> View:
         """Continue where the last turn ended, without a new message."""
+        await self.begin_continuation()
+        return await self.run_turns()
+
+    async def begin_continuation(self) -> bool:
+        """Record a turn that continues where the last one ended. False if there is one, or a message."""
         await self.record.open()
 
         def make_events(view: View) -> tuple[Event, ...]:
             busy = view.turn.seq or _messages_for_turn(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
-        await self.record.append_if(make_events, by="person")
-        return await self.run_turns()
+        return await self.record.append_if(make_events, kept=True, by="person")
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Compact the conversation: now, or before the next step of the turn that runs.

@@ -151,8 +151,7 @@ class WorkerHost(Host):
         self, claim: SessionClaim, values: bytes, *, is_begun: bool
     ) -> OwnConversation:
         id_ = claim.session
-        while (chat := self._there.get(id_)) is not None and chat.closing:
-            await self._ended.wait()
+        await self._close_lost(id_)
         is_there = await to_thread.run_sync(self.home.exists, id_)
         if not is_there and values:
             start = msgspec.json.decode(values, type=NewConversation)
@@ -164,6 +163,22 @@ class WorkerHost(Host):
             chat = await self.open(id_)
         assert isinstance(chat, OwnConversation), "a worker joins no other process"
         return chat
+
+    async def _close_lost(self, id_: str) -> None:
+        """Wait for the end of a conversation that closes. Close one with the lease of an earlier claim:
+        other workers may have written since.
+        """
+        while (chat := self._there.get(id_)) is not None:
+            if chat.closing:
+                await self._ended.wait()
+            elif isinstance(chat, OwnConversation) and _has_old_lease(chat):
+                await self.close(id_)
+            else:
+                return
+
+
+def _has_old_lease(chat: OwnConversation) -> bool:
+    return chat.session.has_lease and not chat.claimed
 
 
 def _to_error(error: Exception) -> RefoldError:
