@@ -89,7 +89,7 @@ class WorkerHost(Host):
             services.runner(self._release_idle),
             services.bus("worker"),
         )
-        self._orders = services.orders(self._runner)
+        self._orders, self._database = services.orders(self._runner), services.database
         self._half_begun = dict[str, tuple[int, NewConversation]]()
         ports = Ports(self._orders, self._runner, bus=self._bus)
         super().__init__(home, paths, launch_at, idle_seconds, ports=ports)
@@ -105,6 +105,7 @@ class WorkerHost(Host):
                 self._group.start_soon(self._watch_conversations)
                 self._group.start_soon(self._make_notes)
                 yield
+                self._database.stop_waiting()  # if it is away, this process ends all the same
                 self._group.cancel_scope.cancel()
             queue.cancel_scope.cancel()
 
