@@ -49,7 +49,7 @@ def write(root: Path, name: str, fields: str) -> None:
 def agent_family(
     root: Path, calls: Sequence[Call], below: int, **options: Any
 ) -> AgentFamily:
-    """The caller is `depth` levels below the agent `shy`, which the user talks to."""
+    """The caller is `below` levels below the agent `shy`, which the user talks to."""
     secret = root / "work" / "secrets" / "k.txt"
     secret.parent.mkdir(parents=True)
     secret.write_text(f"{SECRET}\n", encoding="utf-8")

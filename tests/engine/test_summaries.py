@@ -331,7 +331,7 @@ def test_compaction_cancelled_at_any_moment_is_complete_or_not_done() -> None:
 
 @pytest.mark.parametrize("left", range(1, 12))
 def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int) -> None:
-    """The process dies `events` events after the request to compact."""
+    """The process dies when `left` events were recorded after the request to compact."""
     store, model = MemoryStore(), looks(6, 100)
 
     async def main() -> tuple[View, View, View]:

@@ -467,7 +467,7 @@ def _default_model(models: Models, agent: Profile, named: str) -> str:
 
 
 def _max_result_chars(limit: int, window: int) -> int:
-    """The limit of one result in characters: `settled`, or less in a small window."""
+    """The limit of one result in characters: `limit`, or less in a small window."""
     return min(limit, max(_MIN_RESULT_CHARS, window)) if window else limit
 
 

@@ -95,7 +95,7 @@ class StoredSessions:
     ) -> tuple[Sequence[SessionDocument], str]:
         """At most `limit` documents, pinned sessions first, and the cursor of the next page.
 
-        A page begins `after` a cursor; "" is that of the first page, and of none.
+        `after` is the cursor of a page, "" for the first; the cursor of the last page is "".
         Raises `BadInput` if `after` is not a cursor.
         """
         bound = _position_of(after) if after else None

@@ -87,7 +87,7 @@ class CommandStarter:
         seconds: float | None,
         on_output: Callable[[str], None] | None,
     ) -> "Supervisor":
-        """Start a command. Its `broken` says at its end why a sandbox could not be set up."""
+        """Start a command. After its end, its `broken` is the reason if the sandbox failed."""
         from refold.place.supervise import Supervisor
 
         limits = request.given.limits or self.limits

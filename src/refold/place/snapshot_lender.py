@@ -1,12 +1,13 @@
 """The user's repository as a lender: contents that it has are not stored a second time.
 
-A large tree that git tracks is in the user's objects already. A snapshot names such a content as
-any other, and git reads it from there. What is lent can be lost: so a content is stored as soon as
-its file has changed, all are stored before a command that may delete objects, and a deleted one
-whose file is unchanged is stored again. Objects that are lent are never believed: `GitBlobReader`
-hashes what it returns.
+The files of a large tree are already objects of the user's repository. A snapshot refers to these
+objects, and git reads them there. They can be lost, so refold stores an object of its own as soon
+as its file changes, stores all of them before a command that may delete objects, and stores a
+deleted one again while its file is unchanged. `GitBlobReader` checks the hash of every object that
+it reads there.
 
-Nothing of the user's repository is run or written, and its index is not read.
+No program and no hook of the user's repository is run, nothing in it is written, and its index is
+not read.
 """
 
 import os

@@ -43,7 +43,7 @@ def digest(content: bytes) -> str:
 
 
 def encode_like(original: EditableText, text: str, name: str) -> bytes:
-    """`text` as bytes of a file that is written as it `was`, or raise."""
+    """Encode `text` as `original` is encoded. Raises `ToolFailed` if a letter has no code."""
     try:
         return original.encode(text)
     except UnicodeEncodeError as error:

@@ -52,7 +52,7 @@ class ImageLoader:
                 self._news.set()
 
     async def run(self, on_loaded: Callable[[], None]) -> None:
-        """Read the requested images; `loaded` is called after each, to paint it."""
+        """Read the requested images; `on_loaded` is called after each, to paint it."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()

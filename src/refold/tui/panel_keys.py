@@ -10,7 +10,7 @@ from refold.tui.view import divide_screen
 
 
 def open_panel(model: Model, name: str) -> Model:
-    """Open this panel, or close it if it is open; `panels` is the next that has rows."""
+    """Open this panel, or close it if it is open. The name "panels" is the next one with rows."""
     if name == "panels":
         index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
         later = (replace(model, panel=name) for name in PANEL_NAMES[index:])

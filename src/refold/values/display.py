@@ -50,7 +50,7 @@ HostRefusal: TypeAlias = Literal["", "unnamed", "asked", "denied", "private", "n
 
 
 class HostAttempt(Struct, frozen=True):
-    """A host that a command connected to, or tried to: `refused` says why it was not let.
+    """A host that a command tried to reach. `refused` is why the connection was refused, or "".
 
     `kind` is the same for programs; "" if it was reached.
     """

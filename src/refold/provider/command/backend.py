@@ -127,7 +127,8 @@ class Program:
         return self._has_ended()
 
     async def stop(self, grace: float) -> int:
-        """End the whole group: ask, and after `grace` seconds kill it. Its code, or minus the signal that ended it."""
+        """Ask the process group to end, and kill it after `grace` seconds. Return the exit code,
+        or the negative number of the signal that ended it."""
         try:
             await self._end_group(grace)
         finally:

@@ -130,7 +130,7 @@ class TranscriptPrinter:
         return own
 
     def print_again(self, screen: Screen, max_blocks: int) -> None:
-        """Print an earlier screen again: its first block, and the newest `most`."""
+        """Print an earlier screen again: its first block and the newest `max_blocks`."""
         self._now, blocks = screen, screen.done
         for index, block in enumerate(blocks):
             left_out = len(blocks) - max_blocks - 1
