@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def test_the_first_message_is_sent_and_its_answer_rendered(
     answer(page, "Hello, you.")
     assert page.locator(".block-words strong").inner_text() == "you"
     assert page.locator(".block-heard").inner_text().count("Who is there?") == 1
+    sent = page.locator(".block-heard time").get_attribute("datetime")
+    assert sent.startswith(datetime.now(UTC).strftime("%Y-%m"))
     page.locator(".card", has_text="Who is there?").wait_for()
     page.locator(".light[data-state=online]").wait_for()
 

@@ -2,6 +2,7 @@
 // where it is long.
 
 import { copyButton } from "../shared/again.js";
+import { timeOf } from "../shared/clock.js";
 import { diffCount, diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
@@ -38,7 +39,7 @@ function heard(block, context, waits) {
     iconButton("people", t.fork, () => context.fork(block.seq))) : null;
   return h("div", { class: "heard" },
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),
-      h("span", { class: "seq" }, `#${block.seq}`), block.rewound ? h("span", { class: "tag" }, t.rewound) : null,
+      h("span", { class: "seq" }, `#${block.seq}`), timeOf(block.at), block.rewound ? h("span", { class: "tag" }, t.rewound) : null,
       waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null, tools),
     h("div", { class: "text" }, messageText(block, context)), pictures(block, context));
 }

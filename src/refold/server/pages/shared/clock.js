@@ -1,5 +1,5 @@
 // The time that something has been running for, which counts on while it is in the page. It stands
-// still while the page does not know whether it runs (`condition.js`).
+// still while the page does not know whether it runs (`condition.js`). And when a message was sent.
 
 import { duration, h } from "./dom.js";
 
@@ -12,6 +12,20 @@ export function runningTime(at) {
   timer ||= setInterval(tick, 1000);
   show(element);
   return element;
+}
+
+/** When this was, in seconds since 1970: the time of today, or the day; the whole of it on hovering. */
+export function timeOf(at) {
+  if (!at) return null;
+  const when = new Date(at * 1000);
+  return h("time", { datetime: when.toISOString(), title: when.toLocaleString() }, shortTime(when));
+}
+
+/** The time, or for another day that day. */
+export function shortTime(when) {
+  const today = new Date().toDateString() === when.toDateString();
+  return today ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
+    : when.toLocaleDateString([], { day: "numeric", month: "short" });
 }
 
 function tick() {

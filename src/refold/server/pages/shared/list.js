@@ -2,6 +2,7 @@
 // scrolls; what changes comes over a socket of its own, which works with every process.
 
 import * as api from "./api.js";
+import { shortTime } from "./clock.js";
 import { activityOf, lineAfter, NO_LINE } from "./condition.js";
 import { Connection } from "./connection.js";
 import { fill, h, icon, iconButton } from "./dom.js";
@@ -262,8 +263,5 @@ function bySession(hits) {
 
 function ago(seconds) {
   if (!seconds) return "";
-  const when = new Date(seconds * 1000);
-  const today = new Date().toDateString() === when.toDateString();
-  return today ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
-    : when.toLocaleDateString([], { day: "numeric", month: "short" });
+  return shortTime(new Date(seconds * 1000));
 }

@@ -2,7 +2,7 @@
 // words, and files as cards. What exactly was done can be unfolded.
 
 import { copyButton } from "../shared/again.js";
-import { runningTime } from "../shared/clock.js";
+import { runningTime, timeOf } from "../shared/clock.js";
 import { diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
@@ -41,7 +41,7 @@ function heard(block, context, waits) {
   if (block.sender !== "person" && !isTask) return null; // reports of helpers are for the model
   const tools = context.readOnly() ? null : h("span", { class: "tools" }, waits
     ? block.later && iconButton("undo", t.editQueued, () => context.editQueued(block))
-    : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
+    : [timeOf(block.at), copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
       iconButton("undo", t.rewindTo, () => context.rewind(block))]);
   return h("div", { class: "heard" }, h("div", { class: "bubble" }, messageText(block, context), pictures(block.images, context)),
     h("footer", {}, waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null,
