@@ -294,7 +294,7 @@ def _connection_options(address: str) -> dict[str, Any]:
     runtime = Runtime(telemetry=TelemetryConfig(logging=quiet))  # it writes to stdout
     logging.getLogger("temporalio").setLevel(
         logging.ERROR
-    )  # an activity that is lost is no news
+    )  # lost activities are expected
     return {
         "retry_config": retries, "runtime": runtime, **options, "target_host": address,
     }  # fmt: skip
