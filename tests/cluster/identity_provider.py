@@ -32,8 +32,10 @@ def identity_provider(service: str) -> Generator[str]:
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as started:
         assert started.stdout is not None
-        yield started.stdout.readline().strip()
-        started.kill()
+        try:
+            yield started.stdout.readline().strip()
+        finally:
+            started.kill()
 
 
 def write_oidc_settings(directory: Path, service: str, issuer: str) -> Path:

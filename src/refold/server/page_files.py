@@ -29,7 +29,7 @@ _ICON_SIZES: Mapping[str, tuple[str, str]] = {  # sizes, purpose
     "/icon-maskable-512.png": ("512x512", "maskable"),
 }
 _TERMINAL_FILES = ("developer/terminal", "shared/vendor/xterm", "shared/style_element")
-_HAS_TERMINAL = b"<html data-terminal "
+_HAS_TERMINAL, _HAS_PEOPLE = b"<html data-terminal ", b"<html data-people "
 PUBLIC_FILES = (*_MANIFEST_PAGES, *_ICON_SIZES)  # paths that need no token
 _MEDIA_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
@@ -45,9 +45,12 @@ Route: TypeAlias = Callable[[], Awaitable[Response]]
 
 
 class PageFiles:
-    """All files by their names, such as `shared/dom.js`; those of the `terminal` only with it."""
+    """All files by their names, such as `shared/dom.js`; those of the `terminal` only with it.
 
-    def __init__(self, *, terminal: bool = False) -> None:
+    With `people`, pages show who is logged in, and nothing of the server's machine.
+    """
+
+    def __init__(self, *, terminal: bool = False, people: bool = False) -> None:
         every = _read(files("refold.server") / "pages", "")
         self._files = {
             name: data
@@ -57,6 +60,9 @@ class PageFiles:
         if terminal:
             page = PAGE_FILES["/dev"]
             self._files[page] = self._files[page].replace(b"<html ", _HAS_TERMINAL)
+        if people:
+            for page in PAGE_FILES.values():
+                self._files[page] = self._files[page].replace(b"<html ", _HAS_PEOPLE)
         digest = hashlib.sha256()
         for name, data in sorted(self._files.items()):
             digest.update(f"{name} {len(data)} ".encode() + data)

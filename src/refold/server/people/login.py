@@ -47,7 +47,7 @@ def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
 class _LoginRoutes:
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:
         self._access, self._client = access, client
-        self.page_files = PageFiles()
+        self.page_files = PageFiles(people=True)
         own = files("refold.server.people")
         self._welcome = (own / "login.html").read_text()
         self._script = (own / "people.js").read_bytes()

@@ -25,7 +25,8 @@ export function folderField(texts) {
     path.value = value;
     for (const button of [...recent.children, ...elsewhere.querySelectorAll("button")]) button.setAttribute("aria-pressed", String(button.dataset.path === value));
   };
-  const known = api.get("/api/folders").catch(() => ({ usual: "", roots: [], recent: [], elsewhere: [] })); // a path can still be typed
+  const none = { usual: "", roots: [], recent: [], elsewhere: [] }; // a path can still be typed
+  const known = api.hasPeople ? Promise.resolve(none) : api.get("/api/folders").catch(() => none);
   const toggle = async (open = picker.hidden) => {
     picker.hidden = !open;
     browse.setAttribute("aria-expanded", String(open));

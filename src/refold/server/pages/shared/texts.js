@@ -213,6 +213,7 @@ export const developer = {
   ...common,
   title: "refold developer",
   otherPage: "Simple page",
+  logOut: "Log out",
   welcome: "What shall we build?",
   welcomeMore: "Pick a conversation, or write a message to begin one in the server's directory.",
   placeholder: "Message, / for commands, @ for files",
@@ -386,6 +387,7 @@ export const user = {
   lines: { ...common.lines, lineEnds: false, hunk: ({ text, now }) => (text.startsWith("\\") ? "The last line has no end." : now > 1 ? `From line ${now}` : "") },
   title: "refold",
   otherPage: "Developer page",
+  logOut: "Log out",
   welcome: "What can I do for you?",
   welcomeMore: "Describe what you need, in your own words. I ask before I change anything important.",
   ideas: [

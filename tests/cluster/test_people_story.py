@@ -1,0 +1,125 @@
+"""People at a page in Chromium: two web nodes behind one address, an identity provider, workers of two tenants."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+from refold.cluster.database import Database
+from refold.cluster.people import People
+from refold.cluster.sessions import PostgreSQLSessions
+from refold.journal.events.kinds import Said
+from refold.testing.wire_server import wire_server
+from tests.cluster.identity_provider import identity_provider, write_oidc_settings
+from tests.cluster.nodes import model_of
+from tests.cluster.postgresql import Server
+from tests.cluster.service import Service, service
+
+pytestmark = [pytest.mark.anyio, pytest.mark.peer, pytest.mark.timeout(300)]
+NEEDS = "playwright and chromium are needed here"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_people_log_in_and_work_in_their_tenant_while_a_web_node_dies(
+    server: Server, tmp_path: Path
+) -> None:
+    pytest.importorskip("playwright.sync_api", reason=NEEDS)
+    people = People(Database(server.url))
+    for tenant in ("acme", "umbrella"):
+        await people.add_tenant(tenant)
+    server.execute(
+        "create role story_web login in role refold_web",
+        "create role story_worker login in role refold_worker",
+    )
+    async with (
+        wire_server(model_of(tmp_path / "effects")) as model,
+        service(tmp_path, server.url_of("story_web"), model.url) as started,
+    ):
+        with identity_provider(started.address) as issuer:
+            oidc = write_oidc_settings(tmp_path, started.address, issuer)
+            for node in ("web-0", "web-1"):
+                await to_thread.run_sync(started.start_web_node, node, oidc)
+            started.start_worker("acme", server.url_of("story_worker"))
+            wrong = await to_thread.run_sync(_browse, started)
+
+    acme = Database(server.url, "acme")
+    sessions = PostgreSQLSessions(acme, tmp_path / "none")
+    (session,) = [
+        one.id for one in await to_thread.run_sync(lambda: list(sessions.sessions()))
+    ]
+    entries, _ = await to_thread.run_sync(sessions.entries, session)
+    authors = {entry.by for entry in entries if isinstance(entry.event, Said)}
+    actions = [(entry.actor, entry.action) for entry in await people.audit("acme")]
+    assert wrong == []
+    assert authors == {"person:ann@acme"}
+    assert ("ann@acme", "begin") in actions
+    assert ("ann@acme", "revoke") in actions
+    for database in (acme, people.database):
+        await to_thread.run_sync(database.close)
+
+
+def _browse(started: Service) -> list[str]:
+    """What two people do. Returns what their pages did that they must not."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip(NEEDS)
+    wrong = list[str]()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        ann = _log_in(browser, started.address, "ann@acme", wrong)
+        ann.locator("#message").fill("do key-1")
+        ann.keyboard.press("Enter")
+        ann.get_by_text("key-1 is done.").first.wait_for()
+        started.kill("web-0")
+        ann.locator("#message").fill("do key-2")
+        ann.keyboard.press("Enter")
+        ann.get_by_text("key-2 is done.").first.wait_for()
+
+        bob = _log_in(browser, started.address, "bob@umbrella", wrong)
+        bob.reload()
+        bob.locator("#message").wait_for()
+        if bob.get_by_text("key-1").count():
+            wrong.append("bob sees a conversation of another tenant")
+        bob.goto(ann.url)
+        bob.locator("#message").wait_for()
+        id_ = ann.url.partition("c=")[2]
+        read = (
+            "id => fetch(`/api/conversations/${id}/events`).then((answer) => answer.status)"
+        )
+        statuses = ann.evaluate(read, id_), bob.evaluate(read, id_)
+        if statuses != (200, 404):
+            wrong.append(f"the conversation was answered with {statuses}")
+        if bob.get_by_text("key-1").count():
+            wrong.append("bob reads a conversation of another tenant by its address")
+
+        ann.get_by_role("button", name=re.compile("Log out")).click()
+        ann.get_by_role("link", name="Log in").wait_for()
+        browser.close()
+    return wrong
+
+
+def _log_in(browser: Any, address: str, login: str, wrong: list[str]) -> Any:
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_role("link", name="Log in").click()
+    page.locator("[name=login]").fill(login)
+    page.locator("[name=password]").fill("x")
+    page.locator("button[type=submit]").click()
+    page.get_by_role("button", name="Continue").click()
+    page.locator("#message").wait_for()
+    page.get_by_role("button", name=re.compile(login)).wait_for()
+    return page
