@@ -112,7 +112,11 @@ def _browse(started: Service) -> list[str]:
 def _log_in(browser: Any, address: str, login: str, wrong: list[str]) -> Any:
     context = browser.new_context()
     context.set_default_timeout(60_000)
-    context.on("weberror", lambda error: wrong.append(str(error.error)))
+
+    def note_error(error: Any) -> None:
+        wrong.append(str(error.error))
+
+    context.on("weberror", note_error)
     page = context.new_page()
     page.goto(address)
     page.get_by_role("link", name="Log in").click()
