@@ -66,17 +66,14 @@ class ContainerLeftovers:
             if program is None or use != "first":
                 return False
             try:
-                kept = self._records.read(leftover.workspace).kept
+                name, workspace = leftover.name, leftover.workspace
                 if leftover.kind == "image":
-                    program.remove_image(leftover.name)
-                elif (
-                    leftover.kind == "stray"
-                    and kept
-                    and leftover.name == leftover.workspace
-                ):
-                    program.kill(leftover.name)
+                    program.remove_image(name)
+                elif leftover.kind == "stray":
+                    kept = self._records.keeps(name, workspace)
+                    program.end_stray(name, kept=kept)
                 else:
-                    program.remove_container(leftover.name)
+                    program.remove_container(name)
             except BadInput as error:
                 self.problems.append(str(error))
                 return False
@@ -85,7 +82,7 @@ class ContainerLeftovers:
             return True
 
     def _kind(self, state: ContainerState) -> LeftoverKind:
-        kept = self._records.read(state.workspace).kept and state.name == state.workspace
+        kept = self._records.keeps(state.name, state.workspace)
         return "kept" if kept and not state.running else "stray"
 
     def _leftover(

@@ -99,8 +99,12 @@ class ContainerProgram:
         if status and self.has_container(name):
             raise BadInput(f"{self.name} does not remove the container {name}: {complaint}")
 
-    def kill(self, name: str) -> None:
-        self._check("kill", name)
+    def end_stray(self, name: str, *, kept: bool) -> None:
+        """End what a process left that was killed: one that is kept is only stopped."""
+        if kept:
+            self._check("kill", name)
+        else:
+            self.remove_container(name)
 
     def remove_image(self, name: str) -> None:
         self._check("rmi", name)

@@ -75,6 +75,10 @@ class ContainerRecords:
             approved = (*record.approved, digest)[-_MAX_APPROVED:]
             self._write(name, replace(record, approved=approved))
 
+    def keeps(self, container: str, name: str) -> bool:
+        """Whether this is the container that is kept for the workspace of this name."""
+        return container == name and self.read(name).kept
+
     def keep(self, name: str, *, kept: bool) -> None:
         with self._change(name) as record:
             self._write(name, replace(record, kept=kept))

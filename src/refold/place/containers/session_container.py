@@ -87,7 +87,7 @@ def open_container(
                 f"the container {plan.name} is kept, and another session uses it: end that one first"
             )
         if lock.use == "first":
-            _remove_strays(plan, program, kept=kept)
+            _end_strays(plan, program, records)
         environment = {**_image_environment(plan, program), **plan.environment}
         options = _options(plan, program, records, network=network)
         if kept:
@@ -187,13 +187,13 @@ def _ensure_kept(
         )
 
 
-def _remove_strays(plan: ContainerPlan, program: ContainerProgram, *, kept: bool) -> None:
-    """End what a process left that was killed. One that is kept is only stopped."""
+def _end_strays(
+    plan: ContainerPlan, program: ContainerProgram, records: ContainerRecords
+) -> None:
     for state in program.containers(NAME_LABEL, plan.name):
-        if not (kept and state.name == plan.name):
-            program.remove_container(state.id)
-        elif state.running:
-            program.kill(state.id)
+        kept = records.keeps(state.name, plan.name)
+        if state.running or not kept:
+            program.end_stray(state.id, kept=kept)
 
 
 def _notices(plan: ContainerPlan, *, network: bool) -> Iterator[str]:
