@@ -17,6 +17,7 @@ from bench import (
     listing,
     mcp_servers,
     permissions,
+    places,
     prompt,
     recursion,
     resuming,
@@ -47,6 +48,7 @@ def main() -> None:
         working_day.report()
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
+    places.report(0.08, 2 if chosen.quick else 5)
     listing.report(8_000 if chosen.quick else 80_000, 3 if chosen.quick else 5)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     leaves.report(200 if chosen.quick else 1_000)

@@ -17,9 +17,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from bench.relay import relay_argv
 from refold.errors import ConnectionLost
 from tests.place.places import Place
-from tests.place.relay import relay_argv
 
 VICTIMS: tuple[Literal["place", "connection"], ...] = "place", "connection"
 _MAX_DELAY_SECONDS = 0.12  # a command takes about a third of that

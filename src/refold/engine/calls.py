@@ -92,6 +92,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
                     whole, begin(whole, world, record.view), world, record
                 )
             case "allowed":
+                world.facts().renew()  # its question waited for an answer
                 opening = judge_again(open_call, whole, world, record.view)
                 await _record_opening(whole, opening, world, record)
             case "denied":

@@ -133,8 +133,9 @@ async def execute(
         await record(end)
         return end
     running = RunningCall(call.id, record, run_call)
-    end = Ended(call.id, "stopped", "")
+    end, access = Ended(call.id, "stopped", ""), None
     try:
+        access = access_as_judged(open_call, whole, tool, world)
         end = await _execute(open_call, whole, tool, world, running)
     finally:
         if end.outcome == "stopped":
@@ -142,7 +143,6 @@ async def execute(
         if running.outside:
             end = replace(end, outside=True)
         await record(end)
-    access = access_as_judged(open_call, whole, tool, world)
     files = [target.real for target in access.files] if access else []
     await _update_instructions(open_call, end, files, world, record)
     return end
@@ -300,11 +300,8 @@ def access_as_judged(
     open_call: OpenCall, whole: ToolCall, tool: Tool, world: World
 ) -> Access | None:
     """What the call accesses; None if its paths lead elsewhere than when it was judged."""
-    facts = world.facts()
-    if open_call.hash:
-        facts.renew()  # its question waited for an answer
     try:
-        resolved = world.prepared.resolve(whole, tool, facts)
+        resolved = world.prepared.resolve(whole, tool, world.facts())
     except ToolFailed:
         return None
     return (

@@ -100,7 +100,13 @@ class PlaceCommands:
         try:
             return await run_command(running, extras)
         finally:
-            self._on_change()
+            if confines.writes or not self._keeps_from_writing:
+                self._on_change()
+
+    @property
+    def _keeps_from_writing(self) -> bool:
+        """Whether the sandbox there keeps a command that only reads from changing files."""
+        return not self._pipe.is_broken and self._pipe.greeting.confines
 
     def close(self) -> None:
         """The pipe ends what runs in the place."""

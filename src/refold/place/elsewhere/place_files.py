@@ -170,7 +170,9 @@ class PlaceFiles(JudgedFiles):
     def git_part(self, paths: Sequence[str]) -> str:
         """The first of these paths that decides what git runs; "" for none. See `Facts`."""
         for path in paths:
-            info = self._infos.of_real(Real(path)) or self._ask_info(path)
+            info = self._infos.of_real(Real(path)) or self._infos.of_path(path)
+            if info is None:
+                info = self._ask_info(path)
             if info.named_by_git:
                 return path
         names = (name for path in paths for name in path.lower().split("/"))

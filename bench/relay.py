@@ -1,6 +1,6 @@
 """A connection that can be slow, and that can be killed: it passes the bytes of a command on.
 
-    python -m tests.place.relay DELAY_SECONDS PID_FILE COMMAND [ARGUMENT ...]
+    python -m bench.relay DELAY_SECONDS PID_FILE COMMAND [ARGUMENT ...]
 
 Each direction is delayed by this time, without limiting how many bytes are under way. Killing this
 process is what killing ssh is: both sides see the end of their pipes.
@@ -25,7 +25,7 @@ def relay_argv(delay_seconds: float, pid_file: Path, *argv: str) -> tuple[str, .
     return (
         sys.executable,
         "-m",
-        "tests.place.relay",
+        "bench.relay",
         str(delay_seconds),
         str(pid_file),
         *argv,
