@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -269,7 +269,7 @@ def test_the_page_of_a_lesson_shows_the_requests_of_its_programs(directory: Path
 
 
 @contextmanager
-def start_page_of(directory: Path, number: int) -> Iterator[str]:
+def start_page_of(directory: Path, number: int) -> Generator[str]:
     command = [sys.executable, "-m", "refold", "learn", "page", str(number)]
     with subprocess.Popen(
         command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

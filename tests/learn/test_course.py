@@ -100,7 +100,8 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ('        if was_started:', "        if True:", "did not run"),
     ),
     11: (
-        ("My last message was: {texts[-1]}", "", "is not in the request after the summary"),
+        ("My last message was: {last_text}", "", "is not in the request after the summary"),
+        ("{last_text}", "{[m['content'] for m in messages if m['role'] == 'user'][-1]}", "second summary"),
         ("MAX_CONVERSATION_CHARS = 4000", "MAX_CONVERSATION_CHARS = 400000", "too long"),
         ("request], [])", "request], TOOL_SCHEMAS)", "offers tools"),
         ("messages[1:] = [{", "messages[1:1] = [{", "in place of the rest"),

@@ -46,7 +46,7 @@ def check(workshop: Workshop) -> None:
         "The message that the user has just sent is not in the request after the summary.",
         "A summary may leave out what the user wants now.",
         "Keep the last message of the user as it is, beside the summary.",
-        "text = f\"Our work so far: {event['summary']}\\n\\nMy last message was: {texts[-1]}\"",
+        "text = f\"Our work so far: {event['summary']}\\n\\nMy last message was: {last_text}\"",
     )
     expect(
         any(_LONG_TEXT[:500] in str(event) for event in workshop.journal()),
@@ -82,8 +82,9 @@ def _check_calls_in_the_middle(workshop: Workshop) -> None:
     workshop.write("long.txt", _LONG_TEXT)
     read = call("read_file", path="long.txt")
     run = workshop.run(
-        read, ModelReply("It is about bees."), ModelReply("Bees."), typed=["Read long.txt"]
-    )
+        read, ModelReply("It is about bees."), read, ModelReply("It was read twice."), ModelReply("Bees."),
+        typed=["Read long.txt"],
+    )  # fmt: skip
     roles = [str(message.get("role")) for message in run.messages(-1)]
     expect(
         set(roles[1:]) == {"user"} and "Read long.txt" in str(run.messages(-1)),
@@ -92,4 +93,11 @@ def _check_calls_in_the_middle(workshop: Workshop) -> None:
         "The conversation grows by results, not only by what people say.",
         "Look at the length before each call of the model, inside of the loop.",
         "the `if` stands in run_turn, before call_model",
+    )
+    expect(
+        "It is about bees." not in str(run.messages(-1)),
+        "After the second summary of a turn, the first one is still in the request.",
+        "After a summary, the last message of the role 'user' is not the user's.",
+        "Let the fold keep the text of the last event 'said'.",
+        'case "said": last_text = event["text"] …',
     )

@@ -94,7 +94,8 @@ def conversation(events):
     for event in events:
         match event["kind"]:
             case "said":
-                messages.append({"role": "user", "content": event["text"]})
+                last_text = event["text"]
+                messages.append({"role": "user", "content": last_text})
             case "answered":
                 messages.append(event["message"])
             case "ended":
@@ -103,8 +104,7 @@ def conversation(events):
             case "cleared":
                 del messages[1:]
             case "compacted":
-                texts = [m["content"] for m in messages if m["role"] == "user"]
-                text = f"Our work so far: {event['summary']}\n\nMy last message was: {texts[-1]}"
+                text = f"Our work so far: {event['summary']}\n\nMy last message was: {last_text}"
                 messages[1:] = [{"role": "user", "content": text}]
     return messages
 
