@@ -285,7 +285,7 @@ def list_orders(
 
 
 @pytest.mark.parametrize(
-    ("given", "orders"),
+    ("value", "orders"),
     [
         (chat([piece("book", index=0, id="a"), piece("book", index=1, id="b")],
               [piece(arguments='{"what":', index=0)], [piece(arguments='{"what":', index=1)],
@@ -299,8 +299,8 @@ def list_orders(
     ],
     ids=["pieces of two calls", "one index for two calls", "no index", "the name in each piece"],
 )  # fmt: skip
-def test_streamed_pieces_of_tool_calls_are_joined(given: Answer, orders: list[str]) -> None:
-    assert list_orders(given)[0] == orders
+def test_streamed_pieces_of_tool_calls_are_joined(value: Answer, orders: list[str]) -> None:
+    assert list_orders(value)[0] == orders
 
 
 def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:

@@ -37,20 +37,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 def test_a_prompt_is_answered(project_directory: Path) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Hello there."}) as at:
-            session = await at.new()
-            ended = await at.prompt(session, "Hi")
-            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Hello there.")
+        async with connect_editor(project_directory, {"text": "Hello there."}) as editor:
+            session = await editor.new()
+            ended = await editor.prompt(session, "Hi")
+            assert (ended.stop_reason, editor.editor.answer) == ("end_turn", "Hello there.")
 
     anyio.run(check)
 
 
 def test_actions_of_an_editor_are_recorded_with_its_name(project_directory: Path) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Hello there."}) as at:
-            session = await at.new()
-            await at.prompt(session, "Hi")
-            await at.agent.set_session_mode(mode_id="accept-edits", session_id=session)
+        async with connect_editor(project_directory, {"text": "Hello there."}) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Hi")
+            await editor.agent.set_session_mode(mode_id="accept-edits", session_id=session)
 
     anyio.run(check)
 
@@ -88,11 +88,13 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with connect_editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
-            session = await at.new()
-            await at.prompt(session, "Make x 2")
+        async with connect_editor(
+            project_directory, READ, EDIT, {"text": "Done."}
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Make x 2")
 
-            (update, options), *_ = at.editor.asked
+            (update, options), *_ = editor.editor.asked
             names = [(option.option_id, option.kind) for option in options]
             texts = [(str(project_directory / "a.py"), *EDIT_SHOWN)]
             assert (diffs(update), names) == (
@@ -104,12 +106,12 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(
                     ("no", "reject_once"),
                 ],
             )
-            last = at.editor.updates_of("tool_call_update")[-1]
+            last = editor.editor.updates_of("tool_call_update")[-1]
             assert diffs(last) == texts
             assert [location.path for location in last.locations] == [
                 str(project_directory / "a.py")
             ]
-            assert calls(at)[3:] == [
+            assert calls(editor)[3:] == [
                 ("edit", "pending"), (None, "in_progress"), (None, "completed"), (None, None),
             ]  # fmt: skip
             assert (project_directory / "a.py").read_text() == "x = 2\n"
@@ -123,12 +125,12 @@ def test_a_change_that_the_person_denies_is_not_made(project_directory: Path) ->
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "I see."}, said=lambda *_: "no"
-        ) as at:
-            session = await at.new()
-            ended = await at.prompt(session, "Make x 2")
-            assert len(at.editor.asked) == 1
-            assert calls(at)[-1] == (None, "failed")
-            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "I see.")
+        ) as editor:
+            session = await editor.new()
+            ended = await editor.prompt(session, "Make x 2")
+            assert len(editor.editor.asked) == 1
+            assert calls(editor)[-1] == (None, "failed")
+            assert (ended.stop_reason, editor.editor.answer) == ("end_turn", "I see.")
             assert (project_directory / "a.py").read_text() == "x = 1\n"
 
     anyio.run(check)
@@ -144,10 +146,10 @@ def test_a_call_allowed_for_the_session_is_asked_about_once(
         lines = (READ, EDIT, again, {"text": "Done."})
         async with connect_editor(
             project_directory, *lines, said=lambda *_: "session"
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Make x 2, then 3")
-            assert len(at.editor.asked) == 1
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Make x 2, then 3")
+            assert len(editor.editor.asked) == 1
             assert (project_directory / "a.py").read_text() == "x = 3\n"
 
     anyio.run(check)
@@ -157,18 +159,20 @@ def test_cancel_ends_a_running_command_and_the_turn(project_directory: Path) -> 
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> None:
-        async with connect_editor(project_directory, waits, {"text": "never"}) as at:
-            session = await at.new()
+        async with connect_editor(project_directory, waits, {"text": "never"}) as editor:
+            session = await editor.new()
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.wait_until(lambda: "begun" in at.editor.output_text)
-                    await at.agent.cancel(session_id=session)
+                    await editor.editor.wait_until(
+                        lambda: "begun" in editor.editor.output_text
+                    )
+                    await editor.agent.cancel(session_id=session)
 
                 group.start_soon(stop)
-                ended = await at.prompt(session, "Wait")
+                ended = await editor.prompt(session, "Wait")
             assert ended.stop_reason == "cancelled"
-            assert calls(at)[-1] == (None, "failed")
+            assert calls(editor)[-1] == (None, "failed")
 
     anyio.run(check)
 
@@ -177,18 +181,20 @@ def test_a_prompt_cancelled_immediately_ends(project_directory: Path) -> None:
     waits = call("bash", command="sleep 600")
 
     async def check() -> None:
-        async with connect_editor(project_directory, *[waits] * 9, {"text": "Next."}) as at:
-            session = await at.new()
+        async with connect_editor(
+            project_directory, *[waits] * 9, {"text": "Next."}
+        ) as editor:
+            session = await editor.new()
             for _ in range(5):  # before, while and after the turn begins
                 async with anyio.create_task_group() as group:
 
                     async def prompt() -> None:
-                        ended = await at.prompt(session, "Wait")
+                        ended = await editor.prompt(session, "Wait")
                         assert ended.stop_reason == "cancelled"
 
                     group.start_soon(prompt)
                     await anyio.lowlevel.checkpoint()
-                    await at.agent.cancel(session_id=session)
+                    await editor.agent.cancel(session_id=session)
 
     anyio.run(check)
 
@@ -199,16 +205,16 @@ def test_cancel_during_a_permission_question_ends_the_turn(project_directory: Pa
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "never"}, said=lambda *_: "…"
-        ) as at:
-            session = await at.new()
+        ) as editor:
+            session = await editor.new()
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.wait_until(lambda: at.editor.asked)
-                    await at.agent.cancel(session_id=session)
+                    await editor.editor.wait_until(lambda: editor.editor.asked)
+                    await editor.agent.cancel(session_id=session)
 
                 group.start_soon(stop)
-                ended = await at.prompt(session, "Make x 2")
+                ended = await editor.prompt(session, "Make x 2")
             assert ended.stop_reason == "cancelled"
             assert (project_directory / "a.py").read_text() == "x = 1\n"
 
@@ -221,28 +227,30 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(
     (project_directory / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
-        async with connect_editor(project_directory, READ, EDIT, {"text": "Done."}) as at:
-            session = await at.new()
-            await at.prompt(session, "Make x 2")
+        async with connect_editor(
+            project_directory, READ, EDIT, {"text": "Done."}
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Make x 2")
 
-        async with connect_editor(project_directory, {"text": "Nothing more."}) as at:
-            sessions = await at.agent.list_sessions(cwd=str(project_directory))
+        async with connect_editor(project_directory, {"text": "Nothing more."}) as editor:
+            sessions = await editor.agent.list_sessions(cwd=str(project_directory))
             assert [(item.session_id, item.cwd) for item in sessions.sessions] == [
                 (session, str(project_directory))
             ]
-            await at.agent.load_session(
+            await editor.agent.load_session(
                 cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
-            result = at.editor.updates_of(
+            result = editor.editor.updates_of(
                 "user_message_chunk", "tool_call", "agent_message_chunk"
             )
             assert [item.session_update for item in result] == [
                 "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
             ]  # fmt: skip
             assert result[0].content.text == "Make x 2"
-            assert at.editor.asked == []  # what was answered is not asked again
-            ended = await at.prompt(session, "And now?")
-            assert (ended.stop_reason, at.editor.answer) == (
+            assert editor.editor.asked == []  # what was answered is not asked again
+            ended = await editor.prompt(session, "And now?")
+            assert (ended.stop_reason, editor.editor.answer) == (
                 "end_turn",
                 "Done.Nothing more.",
             )
@@ -254,22 +262,24 @@ def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None
     async def check() -> None:
         async with connect_editor(
             project_directory, {"text": "One."}, {"text": "Two."}
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "First")
-            forked = await at.agent.fork_session(
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "First")
+            forked = await editor.agent.fork_session(
                 cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
             assert forked.session_id != session
-            await at.agent.close_session(session_id=session)
+            await editor.agent.close_session(session_id=session)
             with pytest.raises(RequestError, match="is not open: load or resume it first"):
-                await at.prompt(session, "Second")
-            before = len(at.editor.updates_of("agent_message_chunk", "user_message_chunk"))
-            await at.agent.resume_session(
+                await editor.prompt(session, "Second")
+            before = len(
+                editor.editor.updates_of("agent_message_chunk", "user_message_chunk")
+            )
+            await editor.agent.resume_session(
                 cwd=str(project_directory), session_id=session, mcp_servers=[]
             )
             assert (
-                len(at.editor.updates_of("agent_message_chunk", "user_message_chunk"))
+                len(editor.editor.updates_of("agent_message_chunk", "user_message_chunk"))
                 == before
             )
 
@@ -278,8 +288,10 @@ def test_a_session_is_resumed_forked_and_closed(project_directory: Path) -> None
 
 def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Yes."}) as at:
-            result = await at.agent.new_session(cwd=str(project_directory), mcp_servers=[])
+        async with connect_editor(project_directory, {"text": "Yes."}) as editor:
+            result = await editor.agent.new_session(
+                cwd=str(project_directory), mcp_servers=[]
+            )
             session = result.session_id
             assert [
                 available_mode.id for available_mode in result.modes.available_modes
@@ -290,9 +302,11 @@ def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
                 "effort",
             ]
 
-            await at.agent.set_session_mode(session_id=session, mode_id="plan")
-            await at.editor.wait_until(lambda: at.editor.updates_of("current_mode_update"))
-            chosen = await at.agent.set_config_option(
+            await editor.agent.set_session_mode(session_id=session, mode_id="plan")
+            await editor.editor.wait_until(
+                lambda: editor.editor.updates_of("current_mode_update")
+            )
+            chosen = await editor.agent.set_config_option(
                 session_id=session, config_id="effort", value="high"
             )
 
@@ -302,7 +316,7 @@ def test_modes_models_and_effort_can_be_chosen(project_directory: Path) -> None:
             }
             assert (values["mode"], values["effort"]) == ("plan", "high")
             with pytest.raises(RequestError, match="'x' is not a mode"):
-                await at.agent.set_session_mode(session_id=session, mode_id="x")
+                await editor.agent.set_session_mode(session_id=session, mode_id="x")
 
     anyio.run(check)
 
@@ -313,10 +327,10 @@ def test_images_and_embedded_files_reach_the_model(
     file = acp.embedded_text_resource("file:///w/a%20b.py", "x = 1", mime_type="text/x")
 
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Seen."}) as at:
-            session = await at.new()
+        async with connect_editor(project_directory, {"text": "Seen."}) as editor:
+            session = await editor.new()
             more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
-            ended = await at.prompt(session, "Look at ", *more)
+            ended = await editor.prompt(session, "Look at ", *more)
             assert ended.stop_reason == "end_turn"
             (result,) = [item for item in events(home, session) if item["kind"] == "Said"]
             expected = 'Look at @"/w/a b.py"\n\n@"/w/a b.py":\n```\nx = 1\n```'
@@ -334,10 +348,10 @@ def test_todos_are_sent_to_the_editor_as_a_plan(project_directory: Path) -> None
     async def check() -> None:
         async with connect_editor(
             project_directory, call("todo_write", todos=todos), {"text": "Done."}
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Plan it")
-            (plan,) = at.editor.updates_of("plan")
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Plan it")
+            (plan,) = editor.editor.updates_of("plan")
             assert [(entry.content, entry.status) for entry in plan.entries] == [
                 ("read", "completed"), ("write", "pending"),
             ]  # fmt: skip
@@ -371,11 +385,11 @@ def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
     async def check() -> None:
         async with connect_editor(
             project_directory, ASKS, {"text": "Blue."}, elicits=True
-        ) as at:
-            at.editor.filled = {"answer1": "blue"}
-            session = await at.new()
-            ended = await at.prompt(session, "Ask me")
-            (form,) = at.editor.forms
+        ) as editor:
+            editor.editor.filled = {"answer1": "blue"}
+            session = await editor.new()
+            ended = await editor.prompt(session, "Ask me")
+            (form,) = editor.editor.forms
             field = form.requested_schema.properties["answer1"]
             assert (field.title, [item.const for item in field.one_of]) == (
                 "Which colour?", ["red", "blue"],
@@ -392,10 +406,10 @@ def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
     async def check() -> None:
         async with connect_editor(
             project_directory, ASKS, {"text": "Blue."}, said=lambda *_: "1"
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Ask me")
-            ((update, options),) = at.editor.asked
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Ask me")
+            ((update, options),) = editor.editor.asked
             assert (update.title, [option.name for option in options]) == (
                 "Which colour?", ["red", "blue"],
             )  # fmt: skip
@@ -414,13 +428,13 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(
         lines = (plan, write, {"text": "Written."})
         async with connect_editor(
             project_directory, *lines, said=lambda *_: "accept-edits"
-        ) as at:
-            session = await at.new()
-            await at.agent.set_session_mode(session_id=session, mode_id="plan")
-            ended = await at.prompt(session, "Plan it")
-            ((update, _),) = at.editor.asked
+        ) as editor:
+            session = await editor.new()
+            await editor.agent.set_session_mode(session_id=session, mode_id="plan")
+            ended = await editor.prompt(session, "Plan it")
+            ((update, _),) = editor.editor.asked
             assert update.content[0].content.text == "# Add a file\n\n1. Write b.py."
-            assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Written.")
+            assert (ended.stop_reason, editor.editor.answer) == ("end_turn", "Written.")
             assert (project_directory / "b.py").read_text() == "y = 1\n"
 
     anyio.run(check)
@@ -436,12 +450,12 @@ def test_templates_are_offered_as_commands_and_expanded(
     )
 
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Fixed."}) as at:
-            session = await at.new()
-            await at.editor.wait_until(
-                lambda: at.editor.updates_of("available_commands_update")
+        async with connect_editor(project_directory, {"text": "Fixed."}) as editor:
+            session = await editor.new()
+            await editor.editor.wait_until(
+                lambda: editor.editor.updates_of("available_commands_update")
             )
-            (outcome,) = at.editor.updates_of("available_commands_update")
+            (outcome,) = editor.editor.updates_of("available_commands_update")
             names = {
                 available_command.name: available_command.description
                 for available_command in outcome.available_commands
@@ -450,11 +464,11 @@ def test_templates_are_offered_as_commands_and_expanded(
                 "Fix a file",
                 "compact the conversation; `prune` only removes old tool results",
             )  # fmt: skip
-            await at.prompt(session, "/fix a.py")
+            await editor.prompt(session, "/fix a.py")
             (result,) = [item for item in events(home, session) if item["kind"] == "Said"]
             assert result["data"]["text"] == "Fix a.py now."
-            await at.prompt(session, "/compact the colours")
-            assert at.editor.answer.startswith("Fixed.The conversation is compacted.")
+            await editor.prompt(session, "/compact the colours")
+            assert editor.editor.answer.startswith("Fixed.The conversation is compacted.")
 
     anyio.run(check)
 
@@ -463,17 +477,17 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
     project_directory: Path, home: Path
 ) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory) as at:
-            session = await at.new()
-            await at.editor.wait_until(
-                lambda: at.editor.updates_of("available_commands_update")
+        async with connect_editor(project_directory) as editor:
+            session = await editor.new()
+            await editor.editor.wait_until(
+                lambda: editor.editor.updates_of("available_commands_update")
             )
-            (result,) = at.editor.updates_of("available_commands_update")
+            (result,) = editor.editor.updates_of("available_commands_update")
             assert "hooks" in {
                 available_command.name for available_command in result.available_commands
             }
-            ended = await at.prompt(session, "/hooks")
-            assert (ended.stop_reason, at.editor.answer) == (
+            ended = await editor.prompt(session, "/hooks")
+            assert (ended.stop_reason, editor.editor.answer) == (
                 "end_turn", f"```\nStop runs: true\n    {file}\n```\n\n",
             )  # fmt: skip
             assert [item for item in events(home, session) if item["kind"] == "Said"] == []
@@ -491,31 +505,31 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
     async def check() -> None:
         async with connect_editor(
             project_directory, {"text": "Hello."}, said=lambda *_: "y"
-        ) as at:
-            session = await at.new()
-            await at.editor.wait_until(
-                lambda: at.editor.updates_of("available_commands_update")
+        ) as editor:
+            session = await editor.new()
+            await editor.editor.wait_until(
+                lambda: editor.editor.updates_of("available_commands_update")
             )
-            (outcome,) = at.editor.updates_of("available_commands_update")
+            (outcome,) = editor.editor.updates_of("available_commands_update")
             names = {
                 available_command.name for available_command in outcome.available_commands
             }
-            await at.prompt(session, "Hi")
+            await editor.prompt(session, "Hi")
             for typed in ("/cost", "/csot", "/theme", "/clear", "/permissions", "/plan"):
-                await at.prompt(session, typed)
-            await at.prompt(session, "/rewind 2")
+                await editor.prompt(session, typed)
+            await editor.prompt(session, "/rewind 2")
             result = [item for item in events(home, session) if item["kind"] == "Said"]
 
             assert {"cost", "model", "rewind"} <= names
             assert names.isdisjoint({"theme", "vi", "quit", "shell", "resume", "clear"})
-            assert "10 in · 6 out" in at.editor.answer
-            assert "There is no command /csot. Did you mean /cost?" in at.editor.answer
+            assert "10 in · 6 out" in editor.editor.answer
+            assert "There is no command /csot. Did you mean /cost?" in editor.editor.answer
             assert (
                 "/theme does not work here: only `refold` in a terminal has it."
-                in at.editor.answer
+                in editor.editor.answer
             )
-            assert "/clear does not work here: your editor opens" in at.editor.answer
-            assert "The conversation was rewound." in at.editor.answer
+            assert "/clear does not work here: your editor opens" in editor.editor.answer
+            assert "The conversation was rewound." in editor.editor.answer
             assert [item["data"]["text"] for item in result] == ["Hi"]
 
     anyio.run(check)
@@ -527,13 +541,13 @@ def test_the_prompt_of_a_command_that_begins_a_turn_ends_with_the_turn(
     async def check() -> None:
         async with connect_editor(
             project_directory, {"text": "First."}, {"text": "Second."}
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Hi")
-            ended = await at.prompt(session, "/continue")
-            planned = await at.prompt(session, "/plan")
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Hi")
+            ended = await editor.prompt(session, "/continue")
+            planned = await editor.prompt(session, "/plan")
 
-            assert at.editor.answer.startswith("First.Second.")
+            assert editor.editor.answer.startswith("First.Second.")
             assert (ended.stop_reason, planned.stop_reason) == ("end_turn", "end_turn")
 
     anyio.run(check)
@@ -543,10 +557,10 @@ def test_a_model_that_fails_ends_the_prompt_with_the_reason(
     project_directory: Path,
 ) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory) as at:
-            session = await at.new()
+        async with connect_editor(project_directory) as editor:
+            session = await editor.new()
             with pytest.raises(RequestError, match="the script has only 0 lines"):
-                await at.prompt(session, "Hi")
+                await editor.prompt(session, "Hi")
 
     anyio.run(check)
 
@@ -555,15 +569,15 @@ def test_a_second_prompt_during_a_turn_is_rejected(project_directory: Path) -> N
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "x"}, said=lambda *_: "…"
-        ) as at:
+        ) as editor:
             (project_directory / "a.py").write_text("x = 1\n")
-            session = await at.new()
+            session = await editor.new()
             async with anyio.create_task_group() as group:
-                group.start_soon(at.prompt, session, "Make x 2")
-                await at.editor.wait_until(lambda: at.editor.asked)
+                group.start_soon(editor.prompt, session, "Make x 2")
+                await editor.editor.wait_until(lambda: editor.editor.asked)
                 with pytest.raises(RequestError, match="wait for its end, or cancel it"):
-                    await at.prompt(session, "And y")
-                await at.agent.cancel(session_id=session)
+                    await editor.prompt(session, "And y")
+                await editor.agent.cancel(session_id=session)
 
     anyio.run(check)
 
@@ -581,12 +595,12 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with connect_editor(project_directory, *lines) as at:
-            session = await at.agent.new_session(
+        async with connect_editor(project_directory, *lines) as editor:
+            session = await editor.agent.new_session(
                 cwd=str(project_directory), mcp_servers=[server]
             )
-            await at.prompt(session.session_id, "Use it")
-            ((update, _),) = at.editor.asked
+            await editor.prompt(session.session_id, "Use it")
+            ((update, _),) = editor.editor.asked
             assert "mcp__My-server__echo" in update.title
             assert "hi" in results(home, session.session_id)[-1]
 
@@ -620,16 +634,17 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             {"text": "Done."},
             {"text": "Yes."},
         )
-        async with connect_editor(project_directory, *lines) as at:
-            session = await at.agent.new_session(
+        async with connect_editor(project_directory, *lines) as editor:
+            session = await editor.agent.new_session(
                 cwd=str(project_directory), mcp_servers=[server]
             )
-            await at.prompt(session.session_id, "Use it")
+            await editor.prompt(session.session_id, "Use it")
             await anyio.sleep(2.0)  # it is started again after half a second
-            await at.prompt(session.session_id, "Well?")
-            assert output in at.editor.output_text
+            await editor.prompt(session.session_id, "Well?")
+            assert output in editor.editor.output_text
             thoughts = [
-                part.content.text for part in at.editor.updates_of("agent_thought_chunk")
+                part.content.text
+                for part in editor.editor.updates_of("agent_thought_chunk")
             ]
             assert report in "".join(thoughts)
 
@@ -645,16 +660,16 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(project_directory: Path)
     )
 
     async def check() -> None:
-        async with connect_editor(project_directory, *lines) as at:
-            session = await at.new()
-            ended = await at.prompt(session, "Delegate it")
-            ((update, _),) = at.editor.asked
+        async with connect_editor(project_directory, *lines) as editor:
+            session = await editor.new()
+            ended = await editor.prompt(session, "Delegate it")
+            ((update, _),) = editor.editor.asked
             assert update.title == "child-1 (code): write_file kid.txt"
             assert ended.stop_reason == "end_turn"
             assert (project_directory / "kid.txt").read_text() == "hello\n"
             of_it = [
                 item.status
-                for item in at.editor.updates_of("tool_call_update")
+                for item in editor.editor.updates_of("tool_call_update")
                 if item.tool_call_id == update.tool_call_id
             ]
             assert of_it == ["completed"]
@@ -671,11 +686,11 @@ def test_further_directories_belong_to_the_workspace(
     reads = call("read_file", path=str(other / "b.txt"))
 
     async def check() -> None:
-        async with connect_editor(project_directory, reads, {"text": "Read."}) as at:
-            session = await at.new(additional_directories=[str(other)])
-            await at.prompt(session, "Read it")
-            assert at.editor.asked == []
-            assert "there" in at.editor.output_text
+        async with connect_editor(project_directory, reads, {"text": "Read."}) as editor:
+            session = await editor.new(additional_directories=[str(other)])
+            await editor.prompt(session, "Read it")
+            assert editor.editor.asked == []
+            assert "there" in editor.editor.output_text
 
     anyio.run(check)
 
@@ -689,13 +704,13 @@ def test_a_session_that_a_terminal_has_open_is_joined(
         async with anyio.create_task_group() as group:
             group.start_soon(here.socket.run)
             group.start_soon(here.work)
-            async with connect_editor(project_directory) as at:
+            async with connect_editor(project_directory) as editor:
                 session = here.session.id
-                await at.agent.load_session(
+                await editor.agent.load_session(
                     cwd=str(project_directory), session_id=session, mcp_servers=[]
                 )
-                ended = await at.prompt(session, "Who answers?")
-                assert (ended.stop_reason, at.editor.answer) == (
+                ended = await editor.prompt(session, "Who answers?")
+                assert (ended.stop_reason, editor.editor.answer) == (
                     "end_turn", "From the terminal.",
                 )  # fmt: skip
             group.cancel_scope.cancel()
@@ -714,18 +729,18 @@ def test_a_terminal_joins_the_session_of_an_editor_and_answers_its_question(
     async def check() -> None:
         launch = make_launch(project_directory)
         lines = (READ, EDIT, {"text": "Done."})
-        async with connect_editor(project_directory, *lines, said=lambda *_: "…") as at:
-            session = await at.new()
+        async with connect_editor(project_directory, *lines, said=lambda *_: "…") as editor:
+            session = await editor.new()
 
             async def answer() -> None:
-                await at.editor.wait_until(lambda: bool(at.editor.asked))
+                await editor.editor.wait_until(lambda: bool(editor.editor.asked))
                 async with attach(launch, session) as here:
                     (request,) = here.requests
                     assert await here.answer(request, True)
 
             async with anyio.create_task_group() as group:
                 group.start_soon(answer)
-                ended = await at.prompt(session, "Make x 2")
+                ended = await editor.prompt(session, "Make x 2")
             assert ended.stop_reason == "end_turn"
         await launch.aclose()
 
@@ -743,9 +758,9 @@ def test_the_step_limit_ends_the_prompt(project_directory: Path, home: Path) -> 
     async def check() -> None:
         async with connect_editor(
             project_directory, lists, lists, lists, {"text": "x"}
-        ) as at:
-            session = await at.new()
-            ended = await at.prompt(session, "List")
+        ) as editor:
+            session = await editor.new()
+            ended = await editor.prompt(session, "List")
             assert ended.stop_reason == "max_turn_requests"
 
     anyio.run(check)
@@ -758,9 +773,11 @@ def test_a_command_of_several_lines_is_shown_completely_in_its_question(
 
     async def check() -> None:
         lines = (call("bash", command=command), {"text": "I see."})
-        async with connect_editor(project_directory, *lines, said=lambda *_: "no") as at:
-            await at.prompt(await at.new(), "Go on")
-            ((update, _),) = at.editor.asked
+        async with connect_editor(
+            project_directory, *lines, said=lambda *_: "no"
+        ) as editor:
+            await editor.prompt(await editor.new(), "Go on")
+            ((update, _),) = editor.editor.asked
             text = update.content[0].content.text
             assert text == "```\necho ok\n\n\ntouch made \\u202e\n```"
 
@@ -775,10 +792,10 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
     async def check() -> None:
         async with connect_editor(
             project_directory, command, {"text": "Done."}, draws=True
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Run it")
-            told = at.editor.updates_of("tool_call", "tool_call_update")
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Run it")
+            told = editor.editor.updates_of("tool_call", "tool_call_update")
             metas = [item.field_meta for item in told if item.field_meta]
             kinds = [next(iter(meta)) for meta in metas]
             result = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
@@ -830,15 +847,15 @@ def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
         async with connect_editor(
             project_directory, *lines, elicits=elicits, said=choose_option
-        ) as at:
-            at.editor.filled = filled
-            session = await at.agent.new_session(
+        ) as editor:
+            editor.editor.filled = filled
+            session = await editor.agent.new_session(
                 cwd=str(project_directory), mcp_servers=[server]
             )
-            await at.prompt(session.session_id, "Order")
+            await editor.prompt(session.session_id, "Order")
             answer = json.loads(results(home, session.session_id)[-1])["result"]
             assert (answer["action"], answer.get("content")) == (action, filled)
-            sizes = [len(form.requested_schema.properties) for form in at.editor.forms]
+            sizes = [len(form.requested_schema.properties) for form in editor.editor.forms]
             assert sizes == ([13] if elicits else [])
 
     anyio.run(check)

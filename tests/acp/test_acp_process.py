@@ -104,16 +104,16 @@ def test_invalid_and_unknown_session_ids_are_not_loaded(
     project_directory: Path, home: Path, name: str
 ) -> None:
     async def check() -> None:
-        async with connect_editor(project_directory, {"text": "Hi."}) as at:
-            session = await at.new()
-            await at.prompt(session, "Hi")
+        async with connect_editor(project_directory, {"text": "Hi."}) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Hi")
             (journal,) = home.rglob("events.jsonl")
             elsewhere = journal.parents[2] / "elsewhere"
             shutil.copytree(journal.parent, elsewhere)
             shutil.copytree(elsewhere, journal.parent / "children" / "child-1")
             wanted = name.format(session)
             with pytest.raises(RequestError, match="there is no session"):
-                await at.agent.load_session(
+                await editor.agent.load_session(
                     cwd=str(project_directory), session_id=wanted, mcp_servers=[]
                 )
 
@@ -126,19 +126,19 @@ def test_acp_ends_on_sigterm_while_a_command_runs(
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> int:
-        async with connect_editor(project_directory, waits) as at:
-            session = await at.new()
+        async with connect_editor(project_directory, waits) as editor:
+            session = await editor.new()
 
             async def prompt() -> None:
                 with pytest.raises((ConnectionError, anyio.get_cancelled_exc_class())):
-                    await at.prompt(session, "Wait")
+                    await editor.prompt(session, "Wait")
 
             async with anyio.create_task_group() as group:
                 group.start_soon(prompt)
-                await at.editor.wait_until(lambda: "begun" in at.editor.output_text)
-                at.process.send_signal(signal.SIGTERM)
-                await at.process.wait()
-            return at.process.returncode
+                await editor.editor.wait_until(lambda: "begun" in editor.editor.output_text)
+                editor.process.send_signal(signal.SIGTERM)
+                await editor.process.wait()
+            return editor.process.returncode
 
     assert anyio.run(check) == 0
     (journal,) = home.rglob("events.jsonl")
@@ -161,29 +161,29 @@ def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
             edit,
             said=lambda *_: "…",
             code=-9,
-        ) as at:
-            sessions.append(await at.new())
+        ) as editor:
+            sessions.append(await editor.new())
 
             async def prompt() -> None:
                 with pytest.raises((ConnectionError, anyio.get_cancelled_exc_class())):
-                    await at.prompt(sessions[0], "Make x 2")
+                    await editor.prompt(sessions[0], "Make x 2")
 
             async with anyio.create_task_group() as group:
                 group.start_soon(prompt)
-                await at.editor.wait_until(lambda: at.editor.asked)
-                at.process.kill()
-                await at.process.wait()
+                await editor.editor.wait_until(lambda: editor.editor.asked)
+                editor.process.kill()
+                await editor.process.wait()
 
     async def resume() -> None:
         async with connect_editor(
             project_directory, {"text": "Done."}, {"text": "Yes."}
-        ) as at:
-            await at.agent.load_session(
+        ) as editor:
+            await editor.agent.load_session(
                 cwd=str(project_directory), session_id=sessions[0], mcp_servers=[]
             )
-            assert at.editor.asked == []
-            await at.prompt(sessions[0], "Is it done?")
-            assert len(at.editor.asked) == 1
+            assert editor.editor.asked == []
+            await editor.prompt(sessions[0], "Is it done?")
+            assert len(editor.editor.asked) == 1
 
     anyio.run(crash)
     anyio.run(resume)

@@ -35,11 +35,11 @@ def test_the_model_reads_unsaved_text_of_the_editor(project_directory: Path) -> 
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
-            at.editor.unsaved[str(project_directory / "a.py")] = "y = 7\n"
-            await at.prompt(session, "Read it")
-            (result,) = results(at)
+        ) as editor:
+            session = await editor.new()
+            editor.editor.unsaved[str(project_directory / "a.py")] = "y = 7\n"
+            await editor.prompt(session, "Read it")
+            (result,) = results(editor)
             assert "1\ty = 7" in result
             assert "a.py has unsaved changes in the editor" in result
 
@@ -52,14 +52,14 @@ def test_an_allowed_change_is_written_by_the_editor(project_directory: Path) -> 
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Make x 2")
-            assert at.editor.written == [
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Make x 2")
+            assert editor.editor.written == [
                 (session, str(project_directory / "a.py"), "x = 2\n")
             ]
             assert (project_directory / "a.py").read_text() == "x = 2\n"
-            assert len(at.editor.asked) == 1
+            assert len(editor.editor.asked) == 1
 
     anyio.run(check)
 
@@ -71,14 +71,14 @@ def test_a_denied_change_is_not_written_by_the_editor(project_directory: Path) -
         lines = (READ, EDIT, {"text": "I see."})
         async with connect_editor(
             project_directory, *lines, said=lambda *_: "no", files=True
-        ) as at:
-            session = await at.new()
-            at.editor.unsaved[str(project_directory / "a.py")] = "x = 1\ny = 7\n"
-            await at.prompt(session, "Make x 2")
-            (update, _), *_ = at.editor.asked
+        ) as editor:
+            session = await editor.new()
+            editor.editor.unsaved[str(project_directory / "a.py")] = "x = 1\ny = 7\n"
+            await editor.prompt(session, "Make x 2")
+            (update, _), *_ = editor.editor.asked
             (diff,) = [part for part in update.content or [] if part.type == "diff"]
             assert (diff.old_text, diff.new_text) == ("x = 1\ny = 7\n", "x = 2\ny = 7\n")
-            assert at.editor.written == []
+            assert editor.editor.written == []
             assert (project_directory / "a.py").read_text() == "x = 1\n"
 
     anyio.run(check)
@@ -99,12 +99,12 @@ def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
+        ) as editor:
+            session = await editor.new()
             path = str(project_directory / "a.py")
-            at.editor.unsaved[path] = "x = 1\ny = 7\n"
-            await at.prompt(session, "Make x 2")
-            assert [text for _, _, text in at.editor.written] == [
+            editor.editor.unsaved[path] = "x = 1\ny = 7\n"
+            await editor.prompt(session, "Make x 2")
+            assert [text for _, _, text in editor.editor.written] == [
                 "x = 1\ny = 7\n",
                 "x = 2\ny = 7\n",
             ]
@@ -127,13 +127,13 @@ def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
 
     async def check() -> None:
         lines = ({"calls": read}, {"calls": edit}, {"text": "Done."})
-        async with connect_editor(project_directory, *lines, files=True) as at:
-            session = await at.new()
+        async with connect_editor(project_directory, *lines, files=True) as editor:
+            session = await editor.new()
             for name in ("a", "b"):
-                at.editor.unsaved[str(project_directory / f"{name}.py")] = (
+                editor.editor.unsaved[str(project_directory / f"{name}.py")] = (
                     f"x = 1\n{name} = 7\n"
                 )
-            await at.prompt(session, "Make x 2")
+            await editor.prompt(session, "Make x 2")
             assert (project_directory / "b.py").read_text() == "x = 2\nb = 7\n"
             for name in ("a", "b"):
                 assert in_a_checkpoint(f"x = 1\n{name} = 7\n".encode(), home)
@@ -150,13 +150,13 @@ def test_the_next_edit_applies_to_a_change_that_the_editor_has_not_saved(
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, again, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
-            at.editor.keeps = True
-            await at.prompt(session, "Make x 2, then 3")
-            assert at.editor.unsaved == {str(project_directory / "a.py"): "x = 3\n"}
+        ) as editor:
+            session = await editor.new()
+            editor.editor.keeps = True
+            await editor.prompt(session, "Make x 2, then 3")
+            assert editor.editor.unsaved == {str(project_directory / "a.py"): "x = 3\n"}
             assert (project_directory / "a.py").read_text() == "x = 1\n"
-            assert "the editor has not saved a.py" in results(at)[-1]
+            assert "the editor has not saved a.py" in results(editor)[-1]
 
     anyio.run(check)
 
@@ -169,16 +169,16 @@ def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
-            at.editor.broken = "no such buffer"
-            await at.prompt(session, "Make x 2")
+        ) as editor:
+            session = await editor.new()
+            editor.editor.broken = "no such buffer"
+            await editor.prompt(session, "Make x 2")
             assert (project_directory / "a.py").read_text() == "x = 2\n"
             text = (
                 "(the editor did not give its text of a.py (no such buffer), so this is the "
                 "saved text)"
             )
-            assert [text in item for item in results(at)] == [True, True]
+            assert [text in item for item in results(editor)] == [True, True]
 
     anyio.run(check)
 
@@ -196,12 +196,12 @@ def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
         read = call("read_file", path="secret.txt")
         async with connect_editor(
             project_directory, read, {"text": "I see."}, files=True
-        ) as at:
-            session = await at.new()
-            at.editor.unsaved[str(project_directory / "secret.txt")] = "typed\n"
-            await at.prompt(session, "Read it")
-            assert at.editor.opened == []
-            assert "typed" not in "".join(results(at))
+        ) as editor:
+            session = await editor.new()
+            editor.editor.unsaved[str(project_directory / "secret.txt")] = "typed\n"
+            await editor.prompt(session, "Read it")
+            assert editor.editor.opened == []
+            assert "typed" not in "".join(results(editor))
 
     anyio.run(check)
 
@@ -216,14 +216,14 @@ def test_a_file_outside_the_workspace_is_not_requested_from_the_editor(
         read = call("read_file", path="link.txt")
         async with connect_editor(
             project_directory, read, {"text": "I see."}, files=True
-        ) as at:
-            session = await at.new()
-            at.editor.unsaved |= {
+        ) as editor:
+            session = await editor.new()
+            editor.editor.unsaved |= {
                 str(project_directory / "link.txt"): "typed\n", str(tmp_path / "other.txt"): "typed\n"
             }  # fmt: skip
-            await at.prompt(session, "Read it")
-            assert at.editor.opened == []
-            assert "1\tsaved" in results(at)[-1]
+            await editor.prompt(session, "Read it")
+            assert editor.editor.opened == []
+            assert "1\tsaved" in results(editor)[-1]
 
     anyio.run(check)
 
@@ -236,15 +236,15 @@ def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(
     async def check() -> None:
         async with connect_editor(
             project_directory, READ, EDIT, {"text": "Done."}, files=True
-        ) as at:
-            session = await at.new()
-            await at.prompt(session, "Make x 2")
+        ) as editor:
+            session = await editor.new()
+            await editor.prompt(session, "Make x 2")
             (project_directory / "a.py").write_text("x = 1\n")
-            forked = await at.agent.fork_session(
+            forked = await editor.agent.fork_session(
                 session_id=session, cwd=str(project_directory)
             )
-            await at.prompt(forked.session_id, "Make x 2")  # the script begins again
-            assert [asked for asked, _, _ in at.editor.written] == [
+            await editor.prompt(forked.session_id, "Make x 2")  # the script begins again
+            assert [asked for asked, _, _ in editor.editor.written] == [
                 session, forked.session_id,
             ]  # fmt: skip
 
@@ -283,12 +283,12 @@ def test_a_file_is_requested_by_the_path_that_the_editor_uses_for_its_folder(
     (tmp_path / "real" / "a").write_text("x")
 
     async def check() -> None:
-        at = Editor()
+        editor = Editor()
         folder = str(tmp_path / "link")
-        buffers = EditorBuffers(cast("Client", at), writes=True, directories=[folder])
+        buffers = EditorBuffers(cast("Client", editor), writes=True, directories=[folder])
         buffers.session = "s"
         await to_thread.run_sync(buffers.read, str(tmp_path / "real" / "a"))
-        assert at.opened == [str(tmp_path / "link" / "a")]
+        assert editor.opened == [str(tmp_path / "link" / "a")]
 
     anyio.run(check)
 
@@ -303,11 +303,13 @@ def test_a_symlink_inside_the_workspace_does_not_rename_a_requested_file(
     (other / "a").write_text("x")
 
     async def check() -> None:
-        at = Editor()
+        editor = Editor()
         folders = [str(project_directory), str(project_directory / "link")]
-        buffers = EditorBuffers(cast("Client", at), writes=True, directories=folders)
+        buffers = EditorBuffers(cast("Client", editor), writes=True, directories=folders)
         buffers.session = "s"
         await to_thread.run_sync(buffers.read, str(other / "a"))
-        assert at.opened == [str(other / "a")]  # a command could lead the link elsewhere
+        assert editor.opened == [
+            str(other / "a")
+        ]  # a command could lead the link elsewhere
 
     anyio.run(check)

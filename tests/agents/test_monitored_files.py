@@ -150,7 +150,7 @@ def test_monitor_reports_no_messages_of_tail(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "deny", "said"),
+    ("name", "deny", "message"),
     [
         ("pipe", (), "Cannot watch pipe: it is no regular file."),
         ("folder", (), "Cannot watch folder: it is a directory."),
@@ -161,7 +161,7 @@ def test_monitor_reports_no_messages_of_tail(tmp_path: Path) -> None:
     ],
 )
 def test_monitor_refuses_paths_that_are_not_readable_files(
-    tmp_path: Path, name: str, deny: Sequence[str], said: str
+    tmp_path: Path, name: str, deny: Sequence[str], message: str
 ) -> None:
     async def test() -> None:
         work = tmp_path / "work"
@@ -171,7 +171,7 @@ def test_monitor_refuses_paths_that_are_not_readable_files(
             (work / file).write_text("KEY=1\n")
         async with run_monitor(work, name, deny=deny) as (session, provider):
             assert session.view.background.commands == ()
-            assert said in result(provider)
+            assert message in result(provider)
 
     anyio.run(test)
 

@@ -178,9 +178,9 @@ def test_step_limit_of_an_agent_file_does_not_raise_the_limit_of_the_flag(
     assert (code, json.loads(capfd.readouterr().out)["outcome"]) == (2, "step_limit")
 
 
-@pytest.mark.parametrize(("tools", "told"), [("", True), ("tools: [bash]\n", False)])
+@pytest.mark.parametrize(("tools", "message"), [("", True), ("tools: [bash]\n", False)])
 def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
-    folder: Path, tools: str, told: bool
+    folder: Path, tools: str, message: bool
 ) -> None:
     (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", f"{tools}role"))
     (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
@@ -188,4 +188,4 @@ def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
     main(["-p", "Look", "--script", "s.jsonl", "--agent", "looker", "--trust"])
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    assert ("read its skill with read_skill" in text_in(journal)) == told
+    assert ("read its skill with read_skill" in text_in(journal)) == message

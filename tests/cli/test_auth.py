@@ -103,12 +103,12 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(
 
 
 @pytest.mark.parametrize(
-    "given", [b"", b" \n", b"a\nb\n", b"'sk-1'", b"export OPENAI_API_KEY=sk-1", b"\xff\xfe"]
+    "value", [b"", b" \n", b"a\nb\n", b"'sk-1'", b"export OPENAI_API_KEY=sk-1", b"\xff\xfe"]
 )
 def test_auth_set_refuses_text_that_is_not_a_key(
-    given: bytes, auth: Any, file: Path
+    value: bytes, auth: Any, file: Path
 ) -> None:
-    code, out, err = auth("set", "openai", given=given)
+    code, out, err = auth("set", "openai", given=value)
 
     assert (code, out) == (1, "")
     assert err.startswith("refold: this is not a key: it ")
@@ -157,9 +157,9 @@ def test_auth_set_warns_when_other_users_can_read_the_directory_of_the_keys(
     assert (code, err.strip().endswith(f"chmod 700 {file.parent}")) == (0, True)
 
 
-@pytest.mark.parametrize("what", ["set", "test", "remove"])
+@pytest.mark.parametrize("text", ["set", "test", "remove"])
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("opena", "there is no provider 'opena'; did you mean openai"),
         ("mine1", "there is no provider 'mine1'; did you mean mine"),
@@ -167,14 +167,14 @@ def test_auth_set_warns_when_other_users_can_read_the_directory_of_the_keys(
     ],
 )
 def test_auth_refuses_an_unknown_provider_and_one_that_needs_no_key(
-    what: str, name: str, said: str, auth: Any, home: Path
+    text: str, name: str, message: str, auth: Any, home: Path
 ) -> None:
     write_settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
 
-    code, _, err = auth(what, name, given=KEY.encode())
+    code, _, err = auth(text, name, given=KEY.encode())
 
     assert code == 1
-    assert said in err
+    assert message in err
 
 
 def test_auth_refuses_a_key_file_that_other_users_can_read_and_names_chmod(

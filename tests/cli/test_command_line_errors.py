@@ -15,7 +15,7 @@ ALL = "--help all)"
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("fix the test",
          'a message is one argument, in quotation marks: refold "fix the test"'),
@@ -61,12 +61,12 @@ ALL = "--help all)"
     ],
 )  # fmt: skip
 def test_a_misspelt_flag_or_command_is_an_error_with_a_suggestion(
-    line: str, said: str
+    line: str, message: str
 ) -> None:
     with pytest.raises(BadInput) as error:
         parse(line.split(" "))
 
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(

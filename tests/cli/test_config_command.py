@@ -251,7 +251,7 @@ def test_two_concurrent_config_set_processes_lose_no_value(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("set", "limits.stepz", "1"), "there is no setting 'limits.stepz'; did you mean"),
         (("set", "limits.steps", "many"), "the setting limits.steps cannot be 'many'"),
@@ -289,7 +289,7 @@ def test_an_invalid_config_set_prints_one_sentence_and_changes_no_file(
     folder: Path,
     file: Path,
     arguments: tuple[str, ...],
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file.write_text("# mine\n")
@@ -299,7 +299,7 @@ def test_an_invalid_config_set_prints_one_sentence_and_changes_no_file(
     code, out, err = refold("config", *arguments)
 
     assert (code, out) == (1, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert file.read_text() == "# mine\n"
     assert not (folder / ".refold").exists()

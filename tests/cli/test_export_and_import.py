@@ -146,7 +146,7 @@ def test_an_imported_session_exports_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         (["nowhere.tar"], "nowhere.tar cannot be read"),
         (["."], ". cannot be read"),
@@ -155,12 +155,12 @@ def test_an_imported_session_exports_the_same_bytes(
     ],
 )
 def test_import_refuses_an_invalid_file_with_one_sentence(
-    capsys: Output, given: list[str], said: str
+    capsys: Output, value: list[str], message: str
 ) -> None:
-    assert main(["sessions", "import", *given]) == 1
+    assert main(["sessions", "import", *value]) == 1
 
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert errors.count("\n") == 1
 
 

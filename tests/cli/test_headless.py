@@ -387,15 +387,15 @@ def test_add_dir_flag_adds_a_directory_to_the_workspace(
     assert (other / "a.txt").read_text() == "x"
 
 
-@pytest.mark.parametrize("what", [["plans"], ["sessions", "list"]])
+@pytest.mark.parametrize("text", [["plans"], ["sessions", "list"]])
 def test_lists_without_entries_print_a_notice_on_stderr(
-    workspace: Path, capfd: pytest.CaptureFixture[str], what: list[str]
+    workspace: Path, capfd: pytest.CaptureFixture[str], text: list[str]
 ) -> None:
-    main(what)
+    main(text)
 
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith(f"no {what[0]} in this directory (--all")
+    assert err.startswith(f"no {text[0]} in this directory (--all")
 
 
 def test_sessions_are_listed_shown_and_checked(

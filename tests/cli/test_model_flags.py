@@ -267,7 +267,7 @@ def test_replay_flag_answers_from_the_cassette_without_a_server(
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (
             ["-m", "antropic/claude"],
@@ -308,7 +308,7 @@ def test_replay_flag_answers_from_the_cassette_without_a_server(
 )
 def test_invalid_model_flags_print_one_sentence_and_start_no_session(
     flags: list[str],
-    said: str,
+    message: str,
     served: Served,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -320,7 +320,7 @@ def test_invalid_model_flags_print_one_sentence_and_start_no_session(
 
     out, error = capfd.readouterr()
     assert code == 1
-    assert said in error
+    assert message in error
     assert error.count("\n") == 2  # and "no sessions"
     assert (out, served.bodies) == ("", [])
 

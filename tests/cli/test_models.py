@@ -330,14 +330,14 @@ def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "message"),
     [
         (0, "unknown"), (999, "999"), (1000, "1k"), (131_072, "131k"), (999_499, "999k"),
         (999_500, "1M"), (1_048_576, "1.05M"), (2_000_000, "2M"), (10_000_000, "10M"),
     ],
 )  # fmt: skip
-def test_context_window_sizes_are_abbreviated(tokens: int, told: str) -> None:
-    assert short_count(tokens) == told
+def test_context_window_sizes_are_abbreviated(tokens: int, message: str) -> None:
+    assert short_count(tokens) == message
 
 
 def test_models_of_gemini_without_a_live_list_contain_no_claude_models(

@@ -104,7 +104,7 @@ def test_otlp_export_reads_collector_and_headers_from_otel_variables(
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (Answer(b"who are you", 401), "refused what was sent (401): 'who are you'"),
         (Answer(b"", 404), "refused what was sent (404)"),
@@ -115,7 +115,7 @@ def test_otlp_export_reads_collector_and_headers_from_otel_variables(
     ],
 )
 def test_otlp_export_reports_a_failing_collector_with_its_reason(
-    capsys: Output, answer: Answer, said: str
+    capsys: Output, answer: Answer, message: str
 ) -> None:
     family(session_path())
 
@@ -124,7 +124,7 @@ def test_otlp_export_reports_a_failing_collector_with_its_reason(
 
     output = capsys.readouterr()
     assert (code, output.out) == (1, "")
-    assert output.err == f"refold: {server.url}/v1/traces {said}\n"
+    assert output.err == f"refold: {server.url}/v1/traces {message}\n"
 
 
 def test_otlp_export_reports_rejected_spans_with_exit_code_1(
@@ -153,7 +153,7 @@ def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--content"], "--endpoint and --content are for --otlp"),
         (["--endpoint", "http://127.0.0.1:9"], "--endpoint and --content are for --otlp"),
@@ -164,13 +164,13 @@ def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
     ],
 )  # fmt: skip
 def test_otlp_export_refuses_contradictory_flags(
-    capsys: Output, flags: list[str], said: str
+    capsys: Output, flags: list[str], message: str
 ) -> None:
     family(session_path())
 
     assert main(["sessions", "export", ID, *flags]) == 1
 
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_otlp_export_to_a_file_writes_the_bytes_that_would_be_sent(

@@ -178,7 +178,7 @@ def test_permissions_explain_denies_an_invalid_path_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--tool", "bsh", "--input", "{}"), "there is no tool 'bsh'; did you mean bash?"),
         (
@@ -205,12 +205,12 @@ def test_permissions_explain_denies_an_invalid_path_with_the_reason(
 )
 @pytest.mark.parametrize("config", [(), ("--no-config",)])
 def test_permissions_explain_reports_bad_input_in_one_sentence(
-    refold: RefoldRunner, arguments: tuple[str, ...], said: str, config: tuple[str, ...]
+    refold: RefoldRunner, arguments: tuple[str, ...], message: str, config: tuple[str, ...]
 ) -> None:
     code, out, err = refold("explain", "--json", *arguments, *config)
 
     assert (code, out) == (1, "")
-    assert said in err
+    assert message in err
     assert err.startswith("refold: ")
     assert err.count("\n") == 1
 
@@ -282,7 +282,7 @@ def test_permissions_test_reports_each_failed_case_on_one_line(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no cases"),
         ("cases: []", "there are no cases in"),
@@ -302,7 +302,7 @@ def test_permissions_test_reports_each_failed_case_on_one_line(
     ],
 )  # fmt: skip
 def test_permissions_test_reports_an_invalid_case_file_in_one_sentence(
-    refold: RefoldRunner, tmp_path: Path, text: str, said: str
+    refold: RefoldRunner, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "cases.yaml"
     file.write_text(text)
@@ -311,7 +311,7 @@ def test_permissions_test_reports_an_invalid_case_file_in_one_sentence(
 
     assert (code, out) == (1, "")
     assert str(file) in err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -379,7 +379,7 @@ def test_permissions_import_reads_a_file_given_by_path(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "there is no .claude/settings.json in"),
         ("[]", "settings.json holds no JSON object"),
@@ -389,7 +389,7 @@ def test_permissions_import_reads_a_file_given_by_path(
     ],
 )
 def test_permissions_import_reports_unusable_settings_in_one_sentence(
-    refold: RefoldRunner, tmp_path: Path, content: str | None, said: str
+    refold: RefoldRunner, tmp_path: Path, content: str | None, message: str
 ) -> None:
     if content is not None:
         write_claude_settings(tmp_path / "work", {}).write_text(content)
@@ -397,7 +397,7 @@ def test_permissions_import_reports_unusable_settings_in_one_sentence(
     code, out, err = refold("import")
 
     assert (code, out) == (1, "")
-    assert said in err
+    assert message in err
     assert not paths(os.environ).folders.exists()
 
 
@@ -465,7 +465,7 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "there is no file"),
         ("[permissions]\nallow = ['bash(']", "is not a permission rule"),
@@ -474,7 +474,7 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
     ],
 )
 def test_permissions_replay_reports_an_unreadable_rules_file(
-    refold: RefoldRunner, tmp_path: Path, text: str | None, said: str
+    refold: RefoldRunner, tmp_path: Path, text: str | None, message: str
 ) -> None:
     id_ = record_session(tmp_path, "ls")
     file = tmp_path / "rules.toml"
@@ -485,7 +485,7 @@ def test_permissions_replay_reports_an_unreadable_rules_file(
 
     assert (code, out) == (1, "")
     assert str(file) in err
-    assert said in err
+    assert message in err
     assert refold("replay", "nothing", "--rules", str(file))[0] == 1
 
 

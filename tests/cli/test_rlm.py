@@ -89,7 +89,7 @@ def test_rlm_prints_the_answer_without_claims_and_names_the_verify_command(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([" "], 'the question is missing: write refold rlm "QUESTION" --context FILE'),
         (["Who?", "--context", "gone"], "--context 'gone': there is no such file or folder"),
@@ -101,7 +101,7 @@ def test_rlm_prints_the_answer_without_claims_and_names_the_verify_command(
     ],
 )  # fmt: skip
 def test_an_invalid_rlm_command_is_refused_before_a_model_is_called(
-    folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], said: str
+    folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     (folder / "large.txt").write_text("x" * 150_000)
 
@@ -109,7 +109,7 @@ def test_an_invalid_rlm_command_is_refused_before_a_model_is_called(
 
     out, err = capfd.readouterr()
     assert (code, out) == (1, "")
-    assert said in err
+    assert message in err
 
 
 def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
@@ -132,9 +132,9 @@ def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
     assert '"type":"agent_changed","seq":2,"agent":"rlm"' in output
 
 
-@pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
+@pytest.mark.parametrize(("way", "message"), [("--flat", False), ("--rlm", True)])
 def test_rlm_sends_folder_instructions_only_in_a_recursive_run(
-    folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, told: bool
+    folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, message: bool
 ) -> None:
     (folder / "AGENTS.md").write_text("Speak Latin.")
     text = script(folder, {"text": "8080"}, {"text": "8080"})
@@ -143,7 +143,7 @@ def test_rlm_sends_folder_instructions_only_in_a_recursive_run(
 
     journals = list(home.rglob("events.jsonl"))
     assert journals
-    assert any("Speak Latin" in text_in(journal) for journal in journals) is told
+    assert any("Speak Latin" in text_in(journal) for journal in journals) is message
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--every", "99"], "'99' is not a time of a schedule"),
         (["--at", "2020-01-01"], "in the past"),
@@ -94,12 +94,12 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
     ],
 )
 def test_an_invalid_schedule_is_refused(
-    arguments: list[str], said: str, shell: Shell
+    arguments: list[str], message: str, shell: Shell
 ) -> None:
     code, _, err = shell("schedule", "add", "Do it", *arguments)
 
     assert code != 0
-    assert said in err
+    assert message in err
     assert book().list_schedules() == ()
 
 

@@ -94,7 +94,7 @@ def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("tree", f"{ID}/child-7"), "root has no child-7: it has child-1, child-2"),
         (("show", f"{ID}/leaf-1"), "root has no 'leaf-1'"),
@@ -112,12 +112,12 @@ def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
     ],
 )
 def test_a_missing_session_or_call_is_an_error_that_names_it(
-    capsys: Output, words: tuple[str, ...], said: str
+    capsys: Output, words: tuple[str, ...], message: str
 ) -> None:
     family(session_path())
 
     assert main(words) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("sessions", "show", ID), ("tree", ID), ("cost", ID)])

@@ -285,7 +285,7 @@ def test_titles_names_and_snippets_of_sessions_are_escaped(shell: Shell) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["rename", "ID", "--", "-x"], "'-x' is not a valid name: - begins a flag"),
         (["rename", "ID", "last"], "'last' is not a valid name"),
@@ -310,7 +310,7 @@ def test_titles_names_and_snippets_of_sessions_are_escaped(shell: Shell) -> None
     ],
 )
 def test_an_invalid_sessions_command_changes_no_session(
-    shell: Shell, words: list[str], told: str
+    shell: Shell, words: list[str], message: str
 ) -> None:
     id_ = shell.ask("mend the roof")
     before = home().path(id_).joinpath("events.jsonl").read_bytes()
@@ -318,7 +318,7 @@ def test_an_invalid_sessions_command_changes_no_session(
     code, out, err = shell.sessions(*(word.replace("ID", id_) for word in words))
 
     assert (code, out) == (1, "")
-    assert told in err
+    assert message in err
     assert home().path(id_).joinpath("events.jsonl").read_bytes() == before
 
 
@@ -492,9 +492,9 @@ def test_resume_without_an_id_in_a_script_lists_the_newest_sessions(shell: Shell
     )
 
 
-@pytest.mark.parametrize("what", ["list", "search", "reindex", "delete", "rename", "tag"])
-def test_each_sessions_subcommand_has_help(shell: Shell, what: str) -> None:
+@pytest.mark.parametrize("text", ["list", "search", "reindex", "delete", "rename", "tag"])
+def test_each_sessions_subcommand_has_help(shell: Shell, text: str) -> None:
     with pytest.raises(SystemExit) as left:
-        shell.sessions(what, "--help")
+        shell.sessions(text, "--help")
 
     assert left.value.code == 0

@@ -475,7 +475,7 @@ def test_a_user_message_with_unsupported_content_is_refused(content: object) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ({"type": "qeue", "text": "x"}, "no type 'qeue'; did you mean 'queue'?"),
         ({"type": "compact", "kind": "prun"}, "no kind 'prun'; did you mean 'prune'?"),
@@ -484,8 +484,10 @@ def test_a_user_message_with_unsupported_content_is_refused(content: object) -> 
         (msgspec.Raw(b'{"type":"cancel","type":"continue"}'), "Invalid value 'continue'"),
     ],
 )
-def test_an_unknown_order_is_refused_with_the_nearest_name(line: object, said: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(said)):
+def test_an_unknown_order_is_refused_with_the_nearest_name(
+    line: object, message: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
         parse_order(msgspec.json.encode(line))
 
 

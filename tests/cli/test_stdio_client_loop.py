@@ -193,7 +193,7 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b"\x00\xff\xfe binary", "this is not an order"),
         (b"[" * 100_000, "this is not an order"),
@@ -209,7 +209,7 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
     ids=["binary", "deep", "too-long", "continue", "child", "plan", "agent"],
 )
 def test_an_invalid_order_yields_one_error_and_the_session_continues(
-    driver: Callable[..., Driver], line: bytes, said: str
+    driver: Callable[..., Driver], line: bytes, message: str
 ) -> None:
     at = driver(
         [{"text": "One."}], {"error": lambda _: words("Hi"), "result": lambda _: at.close()}
@@ -218,7 +218,7 @@ def test_an_invalid_order_yields_one_error_and_the_session_continues(
 
     assert at.run() == 0
     (error,) = at.documents_of_kind("error")
-    assert (error["line"], said in error["reason"]) == (1, True)
+    assert (error["line"], message in error["reason"]) == (1, True)
     assert at.documents_of_kind("result")[0]["text"] == "One."
 
 

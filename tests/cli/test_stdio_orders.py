@@ -114,7 +114,7 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
 
 
 @pytest.mark.parametrize(
-    ("order", "said"),
+    ("order", "message"),
     [
         (b'{"type":"compact"}', "there are no messages to compact"),
         (
@@ -131,9 +131,9 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     ],
 )
 def test_an_order_that_cannot_be_executed_is_refused_with_the_reason(
-    tmp_path: Path, order: bytes, said: str
+    tmp_path: Path, order: bytes, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         run_orders(tmp_path, order)
 
 

@@ -261,21 +261,21 @@ def test_an_unwritable_journal_yields_a_failed_result(tmp_path: Path, format_: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [b"\0 and \xff\xfe", b"x" * 10_000_000, b"\xef\xbb\xbfmarked"],
     ids=["odd", "large", "marked"],
 )
-def test_arbitrary_bytes_on_stdin_become_the_message(tmp_path: Path, given: bytes) -> None:
+def test_arbitrary_bytes_on_stdin_become_the_message(tmp_path: Path, value: bytes) -> None:
     line = script(tmp_path, {"text": "Hello."})
 
     done = subprocess.run(
         command("-p", "--script", line, "--output-format", "stream-json"), cwd=tmp_path,
-        input=given, capture_output=True, timeout=LONG, check=False,
+        input=value, capture_output=True, timeout=LONG, check=False,
     )  # fmt: skip
 
     result = documents(done.stdout.decode())
     assert (done.returncode, result[-1]["text"]) == (0, "Hello.")
-    assert result[1]["text"] == given.decode("utf-8-sig", errors="replace")
+    assert result[1]["text"] == value.decode("utf-8-sig", errors="replace")
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_a_worktree_is_removed_when_the_start_fails(
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("-w", "fix the test"), "'fix the test' is not a name for a working tree"),
         (("-w", "a..b"), "'a..b' is not a name"),
@@ -136,14 +136,17 @@ def test_a_worktree_is_removed_when_the_start_fails(
     ],
 )
 def test_an_invalid_worktree_is_refused_with_one_sentence(
-    repository: Path, capfd: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
+    repository: Path,
+    capfd: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    message: str,
 ) -> None:
     (repository.parent / "project-taken").mkdir()
 
     assert task(repository, *flags) == 1
 
     err = capfd.readouterr().err
-    assert (said in err, err.count("\n")) == (True, 1)
+    assert (message in err, err.count("\n")) == (True, 1)
     assert git(repository, "branch", "--list", "refold/*") == ""
 
 

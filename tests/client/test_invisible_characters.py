@@ -19,7 +19,7 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "count"),
+    ("text", "message", "count"),
     [
         ("x\u200by", "x⟦U+200B⟧y", 1),
         (f"see{HIDDEN}!", "see⟦U+E0072 U+E0075 U+E006E U+E0020 U+E0072 U+E006D⟧!", 6),
@@ -32,9 +32,9 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
     ],
 )  # fmt: skip
 def test_mark_invisible_replaces_invisible_characters_by_their_code_point(
-    text: str, told: str, count: int
+    text: str, message: str, count: int
 ) -> None:
-    assert mark_invisible(text) == (told, count)
+    assert mark_invisible(text) == (message, count)
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_exception_inside_a_stream_propagates_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "ordered", "told"),
+    ("verdict", "ordered", "message"),
     [
         (True, ["taxi"], "taxi ordered"),
         (False, [], "Refused. It was not done; do not try to get round this."),
@@ -194,7 +194,7 @@ def test_exception_inside_a_stream_propagates_unchanged() -> None:
     ],
 )
 def test_the_approve_function_allows_or_denies_a_call(
-    verdict: bool | str, ordered: list[str], told: str
+    verdict: bool | str, ordered: list[str], message: str
 ) -> None:
     questions = list[Question]()
 
@@ -209,7 +209,7 @@ def test_the_approve_function_allows_or_denies_a_call(
     assert [(q.tool, q.arguments, q.reason) for q in questions] == [
         ("book", {"what": "taxi"}, "no rule allows book here")
     ]
-    assert (world.orders, world.last_message()) == (ordered, told)
+    assert (world.orders, world.last_message()) == (ordered, message)
     assert (result.outcome, len(result.denials)) == ("answered", 0 if ordered else 1)
 
 

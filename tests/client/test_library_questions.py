@@ -167,12 +167,12 @@ def test_always_allowed_rules_of_a_folder_apply_to_programs(
     assert (result.denials, (folder / "a.txt").read_text()) == ((), "hello\n")
 
 
-@pytest.mark.parametrize("said", [[], (), {}, None, 0, ["yes"]])
+@pytest.mark.parametrize("message", [[], (), {}, None, 0, ["yes"]])
 def test_approve_result_of_another_type_raises_and_allows_nothing(
-    tmp_path: Path, said: object
+    tmp_path: Path, message: object
 ) -> None:
     async def unclear(question: Question) -> object:
-        return said
+        return message
 
     result = make_agent(tmp_path, [WRITE], "Ok.", approve=unclear)
 

@@ -98,7 +98,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
 
 
 @pytest.mark.parametrize(
-    ("order", "what"),
+    ("order", "text"),
     [
         (SetModel("ollama/m"), "model"),
         (SetEffort("low"), "effort"),
@@ -106,7 +106,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
     ],
 )
 def test_changing_model_effort_or_agent_during_a_turn_is_refused(
-    tmp_path: Path, order: Order, what: str
+    tmp_path: Path, order: Order, text: str
 ) -> None:
     async def run_story() -> set[str]:
         refusals = set[str]()
@@ -123,7 +123,7 @@ def test_changing_model_effort_or_agent_during_a_turn_is_refused(
     agent = Agent(provider=ScriptedProvider("Yes."), directory=tmp_path)
 
     assert anyio.run(run_story) == {
-        f"a turn of this session is running: wait or stop it, and set the {what} then"
+        f"a turn of this session is running: wait or stop it, and set the {text} then"
     }
 
 

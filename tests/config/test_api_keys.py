@@ -132,7 +132,7 @@ def test_an_error_message_of_key_command_is_shown_without_the_key(no_ring: None)
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (("no-such-program-anywhere",), "cannot be run: there is no program"),
         (("true",), "printed no key"),
@@ -141,9 +141,9 @@ def test_an_error_message_of_key_command_is_shown_without_the_key(no_ring: None)
     ],
 )
 def test_a_key_command_without_a_key_is_an_error_that_omits_its_output(
-    command: tuple[str, ...], said: str, no_ring: None
+    command: tuple[str, ...], message: str, no_ring: None
 ) -> None:
-    with pytest.raises(BadInput, match=said) as caught:
+    with pytest.raises(BadInput, match=message) as caught:
         keys(command=command, stored={"openai": "k"}).find(OPENAI)
 
     assert f"the key_command {command[0]!r}" in str(caught.value)
@@ -193,18 +193,18 @@ def test_an_unusable_keyring_falls_back_to_the_credentials_file(
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "message"),
     [("locked", "the collection is locked"),
      ("absent", "this machine has none that can be opened from here")],
 )  # fmt: skip
 def test_a_keyring_error_is_shown_where_no_other_source_has_a_key(
-    ring: Ring, mode: str, said: str
+    ring: Ring, mode: str, message: str
 ) -> None:
     ring.put(mode)
 
     with pytest.raises(
         BadInput,
-        match=f"no key for OpenAI: set OPENAI_API_KEY, .*keyring cannot be used: {said}$",
+        match=f"no key for OpenAI: set OPENAI_API_KEY, .*keyring cannot be used: {message}$",
     ):
         keys().find(OPENAI)
     moved = {"OPENAI_BASE_URL": "http://127.0.0.1:9"}  # it may not need one
@@ -267,7 +267,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
 
 @pytest.mark.peer
 @pytest.mark.parametrize(
-    ("backend", "said"),
+    ("backend", "message"),
     [
         ("model_files.Shelf", "of-mine ''\nTrue False\n"),
         (
@@ -279,7 +279,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
     ],
 )
 def test_the_functions_of_the_real_keyring_package_are_called_correctly(
-    backend: str, said: str, tmp_path: Path
+    backend: str, message: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keyring", reason="needs the package keyring")
     (tmp_path / "model_files.py").write_text(BACKEND)
@@ -294,7 +294,7 @@ def test_the_functions_of_the_real_keyring_package_are_called_correctly(
         timeout=60,
     )
 
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
 
 
 # What a key looks like. ---------------------------------------------------------------

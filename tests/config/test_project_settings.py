@@ -272,7 +272,7 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('permission_mode = "bypass"', "permission_mode to default or accept-edits or"),
         ('permission_mode = "bypassPermissions"', "permission_mode to default or accept"),
@@ -286,11 +286,11 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
     ],
 )
 def test_project_settings_cannot_loosen_permission_mode_and_sandbox(
-    folder: Path, places: Paths, text: str, said: str
+    folder: Path, places: Paths, text: str, message: str
 ) -> None:
     write_config(folder, text)
 
-    assert said in directory(folder, places).reason_ignored
+    assert message in directory(folder, places).reason_ignored
 
 
 def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(

@@ -140,7 +140,7 @@ def test_empty_variables_and_refold_home_and_models_set_no_setting(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("model_name = 'x'", "there is no setting 'model_name'; did you mean 'model'?"),
         ("[limit]\nsteps = 3", "there is no setting 'limit.steps'; did you mean 'limits.steps'?"),
@@ -181,12 +181,12 @@ def test_empty_variables_and_refold_home_and_models_set_no_setting(
     ],
 )  # fmt: skip
 def test_an_invalid_value_in_the_file_is_reported_with_its_location(
-    file: Path, text: str, said: str
+    file: Path, text: str, message: str
 ) -> None:
     result = read_refusal(write_settings(file, text))
 
     assert result.startswith(str(file))
-    assert said in result
+    assert message in result
     assert "\n" not in result
     assert len(result) < 2000
 

@@ -129,7 +129,7 @@ def test_a_file_of_trusted_folders_that_others_can_write_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("folders = 3", "folders is not a table"),
         ("[folders]\n'{}' = 3", "is not a table"),
@@ -138,7 +138,7 @@ def test_a_file_of_trusted_folders_that_others_can_write_is_refused(
     ],
 )
 def test_an_invalid_file_of_trusted_folders_is_an_error_and_not_overwritten(
-    file: Path, tmp_path: Path, text: str, said: str
+    file: Path, tmp_path: Path, text: str, message: str
 ) -> None:
     file.parent.mkdir()
     file.touch(0o600)
@@ -149,7 +149,7 @@ def test_an_invalid_file_of_trusted_folders_is_an_error_and_not_overwritten(
         lambda: list(TrustedFolders(file).layer(tmp_path)),
         lambda: TrustedFolders(file).store_allow_rules(tmp_path, "bash(ls)"),
     ):
-        with pytest.raises(BadInput, match=said) as caught:
+        with pytest.raises(BadInput, match=message) as caught:
             use()
         assert str(file) in str(caught.value)
     assert file.read_bytes() == before

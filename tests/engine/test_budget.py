@@ -216,7 +216,7 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("budget", "need", "said"),
+    ("budget", "need", "message"),
     [
         (Budget(dollars=0.041), Estimate(0.044, 0), "$0.0000 of $0.0410 are used; the next "
          "call may cost $0.0440, which is more than is left"),
@@ -225,9 +225,9 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
     ],
 )  # fmt: skip
 def test_budget_shortfall_is_shown_with_enough_digits(
-    budget: Budget, need: Estimate, said: str
+    budget: Budget, need: Estimate, message: str
 ) -> None:
-    assert shortfall(BudgetUsed(), budget, need) == said
+    assert shortfall(BudgetUsed(), budget, need) == message
 
 
 def test_final_answer_that_uses_up_the_budget_still_counts_as_answered() -> None:

@@ -35,7 +35,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
 
 
 @pytest.mark.parametrize(
-    ("told", "charged"),
+    ("message", "charged"),
     [
         (Usage(), Usage(fresh=1_000, output=1_000, estimated=True)),
         (Usage(fresh=700), Usage(fresh=700, output=1_000, estimated=True)),
@@ -47,12 +47,14 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
         (Usage(fresh=10**30), Usage(fresh=1_000, output=1_000, estimated=True)),
     ],
 )
-def test_implausible_usage_is_replaced_by_an_estimate(told: Usage, charged: Usage) -> None:
-    assert plausible_usage(told, CALL) == charged
+def test_implausible_usage_is_replaced_by_an_estimate(
+    message: Usage, charged: Usage
+) -> None:
+    assert plausible_usage(message, CALL) == charged
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [
         Usage(fresh=700, output=800),
         Usage(cached=700, output=800),
@@ -60,8 +62,8 @@ def test_implausible_usage_is_replaced_by_an_estimate(told: Usage, charged: Usag
         Usage(fresh=700, output=200),  # a table of dashes has long tokens
     ],
 )
-def test_plausible_usage_is_charged_unchanged(told: Usage) -> None:
-    assert plausible_usage(told, CALL) == told
+def test_plausible_usage_is_charged_unchanged(message: Usage) -> None:
+    assert plausible_usage(message, CALL) == message
 
 
 def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
@@ -72,7 +74,7 @@ def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "charged"),
+    ("message", "charged"),
     [
         (0.5, 0.5),
         (0.0, 0.002),
@@ -83,9 +85,9 @@ def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
     ],
 )
 def test_implausible_reported_cost_is_replaced_by_the_computed_one(
-    told: float | None, charged: float
+    message: float | None, charged: float
 ) -> None:
-    assert charge(Done(cost=told), CALL, "x/y", a_dollar_for_a_million).cost == charged
+    assert charge(Done(cost=message), CALL, "x/y", a_dollar_for_a_million).cost == charged
 
 
 @given(

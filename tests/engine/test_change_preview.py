@@ -110,7 +110,7 @@ def test_nothing_is_written_before_approval_or_after_a_denial(directory: Path) -
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (edit("two", "2"), "a was not read in this session. Read it first"),
         (call("edit_file", path="b", old="x", new="y"), "There is no file b"),
@@ -118,11 +118,11 @@ def test_nothing_is_written_before_approval_or_after_a_denial(directory: Path) -
     ],
 )
 def test_call_that_would_fail_fails_without_a_question(
-    directory: Path, made: tuple[str, str], said: str
+    directory: Path, made: tuple[str, str], message: str
 ) -> None:
     events = run_with_verdicts(place(directory, [made], "Then not."))
 
-    assert [text.startswith(said) for text in failures(events)] == [True]
+    assert [text.startswith(message) for text in failures(events)] == [True]
     assert not any(isinstance(event, Judged) for event in events)
 
 

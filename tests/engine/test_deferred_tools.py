@@ -103,7 +103,7 @@ def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ('{"name": "bok", "arguments": {}}', "There is no tool 'bok' to be called so. Did you mean 'book'? There are: book."),
         ('{"name": "rm", "arguments": {}}', "There is no tool 'rm' to be called so. There are: book."),
@@ -118,25 +118,25 @@ def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
         ('{"name": "book", "arguments": {"wat": 1}}', "there is no argument 'wat'; 'what' is missing. book takes what. Nothing was done."),
     ],
 )  # fmt: skip
-def test_invalid_tool_call_fails_with_the_reason(arguments: str, said: str) -> None:
+def test_invalid_tool_call_fails_with_the_reason(arguments: str, message: str) -> None:
     orders = list[str]()
 
     _, (ended,) = run_script([("tool_call", arguments)], "Sorry.", orders=orders)
 
-    assert (ended.outcome, ended.text, orders) == ("failed", said, [])
+    assert (ended.outcome, ended.text, orders) == ("failed", message, [])
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         '<tool_call>{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}</tool_call>',
         '<tool_call>{"name": "book", "arguments": {"what": "taxi"}}</tool_call>',
         '{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}',
     ],
 )  # fmt: skip
-def test_model_with_text_calls_can_call_deferred_tools(said: str) -> None:
+def test_model_with_text_calls_can_call_deferred_tools(message: str) -> None:
     orders, store = list[str](), MemoryStore()
-    provider = TextProtocol(ScriptedProvider(said, "Done."))
+    provider = TextProtocol(ScriptedProvider(message, "Done."))
 
     run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED), "Go.")
 

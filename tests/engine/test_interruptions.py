@@ -193,10 +193,10 @@ SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
 DELTAS = sum(2 + len(arguments) for _, arguments in SCRIPT[0]) + len(SCRIPT[1]) + 1
 
 
-@pytest.mark.parametrize("what", ["steer", "stop", "redirect"])
+@pytest.mark.parametrize("text", ["steer", "stop", "redirect"])
 @pytest.mark.parametrize("moment", range(1, DELTAS, 4))
 def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
-    what: str, moment: int
+    text: str, moment: int
 ) -> None:
     async def interfere() -> tuple[str, list[Entry]]:
         store = MemoryStore()
@@ -207,7 +207,7 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
             "stop": lambda: session.inbox.interrupt("enough"),
             "redirect": lambda: session.inbox.interrupt(instead="Only Bergen."),
         }
-        provider.act = acts[what]
+        provider.act = acts[text]
         await session.inbox.say("Umbrella?")
         view = await session.run_turns()
         check_history(spoken.message for spoken in view.conversation.messages)
@@ -215,7 +215,7 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
 
     outcome, result = anyio.run(interfere)
 
-    assert outcome == ("interrupted" if what == "stop" else "answered")
+    assert outcome == ("interrupted" if text == "stop" else "answered")
     assert isinstance(result[-1].event, TurnEnded)
     assert not fold(result).conversation.undelivered
 

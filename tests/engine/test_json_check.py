@@ -47,7 +47,7 @@ def test_a_few_problems_are_named_and_the_rest_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         ({"type": 7}, r"\$\.type: 7 is not valid"),
         ({"$ref": "#/nope"}, "refers to what it does not hold"),
@@ -57,13 +57,13 @@ def test_a_few_problems_are_named_and_the_rest_counted() -> None:
     ],
 )
 def test_invalid_schema_is_refused_early_or_reported_with_the_answer(
-    given: dict[str, object], said: str
+    value: dict[str, object], message: str
 ) -> None:
-    if said:
-        with pytest.raises(ValueError, match=said):
-            schema(**given)
+    if message:
+        with pytest.raises(ValueError, match=message):
+            schema(**value)
     else:  # only an answer that goes there shows it, and then it is reported
-        result = schema(**given)
+        result = schema(**value)
         assert "refers to what it does not hold" in result.problem("[1]")
 
 

@@ -163,9 +163,9 @@ SCRIPT: list[object] = [[WEATHER, BOOK], "Take an umbrella."]
 
 
 @pytest.mark.parametrize("moment", range(2, count_lines(SCRIPT)))
-@pytest.mark.parametrize("what", ["stop", "steer and stop"])
+@pytest.mark.parametrize("text", ["stop", "steer and stop"])
 def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
-    what: str, moment: int
+    text: str, moment: int
 ) -> None:
     store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
     numbers: list[int] = []
@@ -175,7 +175,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
         async with anyio.create_task_group() as group:
 
             async def interrupt() -> None:
-                if what == "steer and stop":
+                if text == "steer and stop":
                     await session.inbox.say("And Bergen?")
                 if await session.inbox.interrupt("enough"):
                     numbers.append(len(provider.heard))

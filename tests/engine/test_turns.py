@@ -264,7 +264,7 @@ def test_empty_answer_is_requested_twice_more_and_then_fails_the_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (("fly", "{}"), "There is no tool 'fly'. The tools are: weather, book."),
         (("weather", "[1"), "The arguments are not a JSON object"),
@@ -283,10 +283,10 @@ def test_empty_answer_is_requested_twice_more_and_then_fails_the_turn() -> None:
         (("weather", '{"town": "Oslo"}'), "there is no argument 'town'; 'city' is missing"),
     ],
 )
-def test_invalid_call_is_reported_to_the_model(call: tuple[str, str], told: str) -> None:
+def test_invalid_call_is_reported_to_the_model(call: tuple[str, str], message: str) -> None:
     view = run(MemoryStore(), world(ScriptedProvider([call], "Oh.")), "Umbrella?")
 
-    assert render_conversation(view).splitlines()[2].startswith(f"· failed: {told}")
+    assert render_conversation(view).splitlines()[2].startswith(f"· failed: {message}")
 
 
 def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> None:

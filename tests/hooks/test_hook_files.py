@@ -50,16 +50,16 @@ def test_hooks_are_read_from_a_settings_file_of_claude_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "given", "seconds"),
+    ("event", "value", "seconds"),
     [
         ("Stop", {}, 60.0), ("Stop", {"timeout": 9999}, 600.0), ("Notification", {}, 10.0),
         ("SessionEnd", {}, 5.0), ("SessionEnd", {"timeout": 9999}, 30.0),
     ],
 )  # fmt: skip
 def test_the_timeout_of_a_hook_has_a_default_and_a_maximum(
-    event: str, given: dict[str, object], seconds: float
+    event: str, value: dict[str, object], seconds: float
 ) -> None:
-    (hook,) = hooks_of(hook_file(**{event: [{"hooks": [{**GUARD, **given}]}]}))
+    (hook,) = hooks_of(hook_file(**{event: [{"hooks": [{**GUARD, **value}]}]}))
 
     assert hook.seconds == seconds
 
@@ -173,7 +173,7 @@ def test_a_hook_matcher_that_matches_no_tool_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("value", "name"),
     [
         ({"command": "guard\n  it"}, "guard it"),
         ({"command": "x" * 41}, "x" * 39 + "…"),
@@ -181,9 +181,9 @@ def test_a_hook_matcher_that_matches_no_tool_is_reported(
     ],
 )
 def test_a_hook_is_displayed_by_name_or_by_the_beginning_of_its_command(
-    given: dict[str, object], name: str
+    value: dict[str, object], name: str
 ) -> None:
-    (hook,) = hooks_of(hook_file(Stop=[{"hooks": [given]}]))
+    (hook,) = hooks_of(hook_file(Stop=[{"hooks": [value]}]))
 
     assert hook.name == name
 

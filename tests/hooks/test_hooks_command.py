@@ -149,7 +149,7 @@ def test_hooks_list_reports_a_matcher_that_matches_no_tool(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tool", "given", "told"),
+    ("tool", "value", "message"),
     [
         ("Bash", {"command": "ls"}, ("Bash", "bash", {"command": "ls"})),
         ("Edit", {"file_path": "a"}, ("Edit", "edit_file", {"path": "a", "file_path": "a"})),
@@ -159,8 +159,8 @@ def test_hooks_list_reports_a_matcher_that_matches_no_tool(
 )  # fmt: skip
 def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
     tool: str,
-    given: dict[str, object],
-    told: tuple[object, ...],
+    value: dict[str, object],
+    message: tuple[object, ...],
     file: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -168,9 +168,9 @@ def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
     file.write_text(json.dumps({"PreToolUse": [{"hooks": [{"command": "cat > told"}]}]}))
 
     status, _, _ = run_hooks(
-        capfd, "test", "PreToolUse", "--tool", tool, "--input", json.dumps(given)
+        capfd, "test", "PreToolUse", "--tool", tool, "--input", json.dumps(value)
     )
 
     data = json.loads((tmp_path / "told").read_text())
     assert status == 0
-    assert (data["tool_name"], data["tool"], data["tool_input"]) == told
+    assert (data["tool_name"], data["tool"], data["tool_input"]) == message

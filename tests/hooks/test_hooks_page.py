@@ -27,7 +27,7 @@ def test_the_table_of_the_hooks_page_has_every_event() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("example", "given", "seen"),
+    ("example", "value", "seen"),
     [
         (0, {"command": "git push"}, ["blocked", "reason: Pushing is done by hand here."]),
         (0, {"command": "git status"}, ["passed"]),
@@ -40,7 +40,7 @@ def test_the_table_of_the_hooks_page_has_every_event() -> None:
 )  # fmt: skip
 def test_each_example_hook_gives_the_documented_result(
     example: int,
-    given: dict[str, str],
+    value: dict[str, str],
     seen: list[str],
     home: Path,
     tmp_path: Path,
@@ -51,7 +51,7 @@ def test_each_example_hook_gives_the_documented_result(
     (home / "refold" / "hooks.json").write_text(blocks("json")[example])
     monkeypatch.chdir(tmp_path)
 
-    status = main(["hooks", "test", "PreToolUse", "--input", json.dumps(given)])
+    status = main(["hooks", "test", "PreToolUse", "--input", json.dumps(value)])
 
     first, *others = capfd.readouterr().out.splitlines()
     outcome = first.rpartition("  ")[2].partition(" after ")[0]

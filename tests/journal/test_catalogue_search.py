@@ -114,7 +114,7 @@ def test_search_applies_the_session_filter_and_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("", "there is nothing to search for in ''"),
         ('"" * -- ()', "there is nothing to search for in "),
@@ -125,11 +125,11 @@ def test_search_applies_the_session_filter_and_the_limit(
         (" ".join(f"w{n}" for n in range(41)), "41 words are too many to search for"),
     ],
 )
-def test_invalid_search_query_is_refused_with_the_reason(query: str, told: str) -> None:
+def test_invalid_search_query_is_refused_with_the_reason(query: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         search_expression(query)
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 @settings(

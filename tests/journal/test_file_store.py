@@ -358,7 +358,7 @@ class TestABadDisk:
         assert len(result) == 3
 
     @pytest.mark.parametrize(
-        ("code", "told"),
+        ("code", "message"),
         [
             (errno.ENOSPC, "No space left on device; free up disk space"),
             (errno.EIO, "Input/output error; the disk has a fault"),
@@ -366,7 +366,7 @@ class TestABadDisk:
         ],
     )
     def test_a_disk_fault_is_reported_in_one_sentence(
-        self, tmp_path: Path, code: int, told: str
+        self, tmp_path: Path, code: int, message: str
     ) -> None:
         async def main() -> str:
             disk = Failing(1, code, 1000)
@@ -376,7 +376,7 @@ class TestABadDisk:
             return str(caught.value)
 
         assert anyio.run(main).startswith(
-            f"cannot open {tmp_path}/one/events.jsonl: {told}"
+            f"cannot open {tmp_path}/one/events.jsonl: {message}"
         )
 
     def test_after_a_failed_sync_the_session_must_be_opened_again(

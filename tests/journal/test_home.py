@@ -118,7 +118,7 @@ def test_a_session_is_found_by_its_id_or_a_unique_prefix(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "an empty text names no session"),
         (
@@ -131,7 +131,7 @@ def test_a_session_is_found_by_its_id_or_a_unique_prefix(
     ],
 )
 def test_an_ambiguous_or_unknown_session_is_refused_with_the_reason(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     home = JournalDirectory(tmp_path)
     for name in ("20261121-a", "20261122-b"):
@@ -140,7 +140,7 @@ def test_an_ambiguous_or_unknown_session_is_refused_with_the_reason(
     with pytest.raises(BadInput) as caught:
         home.find(text)
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_directory_name_that_is_not_utf_8_does_not_stop_the_listing(

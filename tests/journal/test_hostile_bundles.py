@@ -192,7 +192,7 @@ def with_id(id_: str) -> Harm:
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "message"),
     [
         (make_empty, "not an exported session"),
         (make_binary, "not an exported session"),
@@ -241,17 +241,17 @@ def with_id(id_: str) -> Harm:
     ],
 )  # fmt: skip
 def test_malformed_bundle_is_refused_in_one_line(
-    tmp_path: Path, harm: Harm, told: str
+    tmp_path: Path, harm: Harm, message: str
 ) -> None:
     text = read_refusal(tmp_path, harm(document(tmp_path)))
 
-    assert re.search(told, text), text
+    assert re.search(message, text), text
     assert text.startswith("s.tar")
     assert "\n" not in text
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ({"kind": "Said", "data": {"text": "x"}, "at": 1e300}, "is not a valid date"),
         ({"kind": "Said", "data": {"text": "x"}, "at": -1}, "is not a valid date"),
@@ -266,9 +266,9 @@ def test_malformed_bundle_is_refused_in_one_line(
     ],
 )  # fmt: skip
 def test_correctly_chained_but_invalid_event_is_refused(
-    tmp_path: Path, line: dict[str, object], told: str
+    tmp_path: Path, line: dict[str, object], message: str
 ) -> None:
-    assert told in read_refusal(tmp_path, chain_lines(line))
+    assert message in read_refusal(tmp_path, chain_lines(line))
 
 
 def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:

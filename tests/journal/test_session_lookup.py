@@ -52,7 +52,7 @@ def test_an_id_is_preferred_to_a_name_and_a_full_name_to_an_id_prefix(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "walk home",
@@ -73,12 +73,12 @@ def test_an_id_is_preferred_to_a_name_and_a_full_name_to_an_id_prefix(
     ],
 )
 def test_find_explains_ambiguous_and_unknown_sessions(
-    home: JournalDirectory, text: str, told: str
+    home: JournalDirectory, text: str, message: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
         home.find(text)
 
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_names_are_found_without_a_catalogue(home: JournalDirectory) -> None:

@@ -225,8 +225,8 @@ for line in sys.stdin:
 
 @pytest.mark.slow
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("what", ["deep", "parts", "log", "changes", "progress"])
-def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("text", ["deep", "parts", "log", "changes", "progress"])
+def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, text: str) -> None:
     (tmp_path / "srv.py").write_text(SERVER)
     data = {"s": {"command": "python3", "args": [str(tmp_path / "srv.py")], "cwd": "/"}}
     (config,) = read(json.dumps(data), "test").servers
@@ -237,14 +237,14 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) 
 
     outside = McpContext(lambda _: ShellCommands({}), prepare_server, note)
     servers = Connections((config,), Manifests(tmp_path / "pins"), outside)
-    outcome = anyio.run(call_server, servers, what, progress)
+    outcome = anyio.run(call_server, servers, text, progress)
 
     assert [t.name for t in servers.manifest("s").usable] == ["bad", "x"]
     assert len(log) < 300
     assert len(progress) < 300
     flooded = [line for line in log if "the rest are left out" in line]
-    assert len(flooded) == (what in ("log", "changes", "progress"))
-    match what:
+    assert len(flooded) == (text in ("log", "changes", "progress"))
+    match text:
         case "deep":
             assert outcome == f"The MCP server s failed: {TOO_DEEP}."
         case "parts":

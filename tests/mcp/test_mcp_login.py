@@ -254,7 +254,7 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         (
             {"issuer": "https://other.example"},
@@ -273,9 +273,9 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
     ],
 )
 def test_a_hostile_authorization_server_gets_no_token_and_is_named(
-    auth_server: OAuthServer, tmp_path: Path, said: dict[str, Any], words: str
+    auth_server: OAuthServer, tmp_path: Path, message: dict[str, Any], words: str
 ) -> None:
-    auth_server.metadata = said
+    auth_server.metadata = message
     user = User(tmp_path, auth_server)
 
     with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
@@ -482,7 +482,7 @@ def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         ({"url": "http://mcp.example/mcp"}, r"http://mcp\.example has no TLS"),
         ({"url": "https://x.example", "headers": {"authorization": "Bearer x"}}, "header"),
@@ -490,9 +490,9 @@ def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
     ],
 )
 def test_an_impossible_login_is_refused_with_the_reason(
-    said: dict[str, Any], words: str
+    message: dict[str, Any], words: str
 ) -> None:
-    (config,) = read(json.dumps({"s": said}), "test").servers
+    (config,) = read(json.dumps({"s": message}), "test").servers
 
     async def browse(url: str) -> None:
         raise AssertionError(url)

@@ -141,19 +141,22 @@ def test_a_changed_server_entry_loses_its_allowed_variables(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["t", "A"], "has an MCP server 't': there is s"),
         (["s", "B"], "the MCP server 's' does not name B: it names A"),
     ],
 )
 def test_invalid_mcp_allow_commands_are_refused_with_the_reason(
-    project_directory: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    project_directory: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
 ) -> None:
     name_server(project_directory, URL, "A")
 
     assert main(["mcp", "allow", *words]) != 0
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_trust_add_yes_names_the_variables_and_allows_none(

@@ -110,7 +110,7 @@ def test_time_limits_are_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "words"),
+    ("name", "message", "words"),
     [
         ("a__b", STDIO, "'a__b' cannot be the name of an MCP server"),
         ("_a", STDIO, "'_a' cannot be the name"),
@@ -130,9 +130,9 @@ def test_time_limits_are_milliseconds() -> None:
     ],
 )
 def test_an_invalid_server_is_reported_and_the_others_are_read(
-    name: str, said: object, words: str
+    name: str, message: object, words: str
 ) -> None:
-    file = read(json.dumps({name: said, "good": STDIO}), FILE)
+    file = read(json.dumps({name: message, "good": STDIO}), FILE)
 
     assert [server.name for server in file.servers] == ["good"]
     assert len(file.problems) == 1

@@ -144,7 +144,7 @@ def test_memory_edit_names_a_missing_editor(
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("vim 'unclosed", "$EDITOR is not a command: No closing quotation"),
         ("", "there is no terminal to edit it in: the notes are in "),
@@ -155,7 +155,7 @@ def test_memory_edit_without_a_usable_editor_fails_with_one_sentence(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     named: str,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", named)
@@ -164,7 +164,7 @@ def test_memory_edit_without_a_usable_editor_fails_with_one_sentence(
 
         code, _, err = run_memory(capfd, "edit")
 
-    assert (code, told in err) == (1, True)
+    assert (code, message in err) == (1, True)
 
 
 def test_memory_show_escapes_control_and_hidden_characters(

@@ -218,7 +218,7 @@ def test_a_forgotten_note_is_learned_again_from_a_new_message(place: Workplace) 
 
 
 @pytest.mark.parametrize(
-    ("what", "why"),
+    ("text", "why"),
     [
         ("tea", "no note contains 'tea'"),
         ("9", "no note contains '9'"),
@@ -230,12 +230,12 @@ def test_a_forgotten_note_is_learned_again_from_a_new_message(place: Workplace) 
     ],
 )
 def test_forget_refuses_an_unknown_or_ambiguous_note(
-    memory: Memory, what: str, why: str
+    memory: Memory, text: str, why: str
 ) -> None:
     keep_notes(memory, "Tabs in Makefiles", "Two tabs in C")
 
     with pytest.raises(BadInput, match=why.replace("?", r"\?")):
-        memory.forget(what)
+        memory.forget(text)
 
     assert len(memory.all_notes()) == 2
 

@@ -101,7 +101,7 @@ def test_in_mode_plan_no_rule_allows_a_change(touch: Access) -> None:
 
 
 @pytest.mark.parametrize(
-    ("touch", "mode", "given", "expected"),
+    ("touch", "mode", "value", "expected"),
     [
         (EDIT, "default", rules(allow=["write_file(*.txt)"]),
          Decision("allow", "write_file(*.txt)", "test",
@@ -130,9 +130,9 @@ def test_in_mode_plan_no_rule_allows_a_change(touch: Access) -> None:
     ],
 )  # fmt: skip
 def test_a_decision_names_its_rule_or_its_reason(
-    touch: Access, mode: Mode, given: Sequence[Rule], expected: Decision
+    touch: Access, mode: Mode, value: Sequence[Rule], expected: Decision
 ) -> None:
-    assert decide(touch, mode, given, FACTS) == expected
+    assert decide(touch, mode, value, FACTS) == expected
 
 
 @pytest.mark.parametrize("rule", ["write_file", "*", "write_file(**)", "write_file(b.txt)"])
@@ -366,13 +366,13 @@ def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None
     ["make test", "ls", "rm -rf /", "npm run dev & curl x", "bash -c $X", "git push"],
 )
 @pytest.mark.parametrize(
-    "given", [{}, {"allow": ("bash(make *)", "bash(npm run *)")}, {"deny": ("bash(make *)",)}, {"ask": ("bash(git push *)", "bash(ls)")}]
+    "value", [{}, {"allow": ("bash(make *)", "bash(npm run *)")}, {"deny": ("bash(make *)",)}, {"ask": ("bash(git push *)", "bash(ls)")}]
 )  # fmt: skip
 def test_a_background_command_is_decided_like_a_bash_command(
-    tool: str, mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
+    tool: str, mode: Mode, command: str, value: dict[Verdict, tuple[str, ...]]
 ) -> None:
     beside = replace(bash(command), tool=tool)
-    result = [parse(rule, verdict) for verdict in given for rule in given[verdict]]
+    result = [parse(rule, verdict) for verdict in value for rule in value[verdict]]
 
     decision = decide(beside, mode, result, FACTS)
 

@@ -69,7 +69,7 @@ def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("ls $(date)", "`$(date)` inserts the output of another command"),
         ("ls > out.txt", "`> out.txt` writes to a file"),
@@ -96,8 +96,10 @@ def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
         ("", "it is empty"),
     ],
 )
-def test_the_reason_for_asking_names_the_part_of_a_command(command: str, told: str) -> None:
-    assert judge(command).reason == f"no rule allows this command, and {told}"
+def test_the_reason_for_asking_names_the_part_of_a_command(
+    command: str, message: str
+) -> None:
+    assert judge(command).reason == f"no rule allows this command, and {message}"
 
 
 def test_the_reason_for_asking_names_the_text_that_hides_a_command() -> None:

@@ -559,16 +559,16 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
 
 
 @pytest.mark.parametrize(
-    "said", ["cannot write: No space left on device", "write error. Out of diskspace"]
+    "message", ["cannot write: No space left on device", "write error. Out of diskspace"]
 )
 def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
-    root: Path, tmp_path: Path, said: str
+    root: Path, tmp_path: Path, message: str
 ) -> None:
     needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
     program = tmp_path / "bin/git"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho 'fatal: {said}' >&2\nexit 128\n")
+    program.write_text(f"#!/bin/sh\necho 'fatal: {message}' >&2\nexit 128\n")
     program.chmod(0o755)
     store = tmp_path / "data/checkpoints"
     result = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")

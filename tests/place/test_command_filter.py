@@ -175,7 +175,7 @@ def test_a_command_can_trace_its_own_processes(confined: Walled) -> None:
 
 @pytest.mark.peer
 @pytest.mark.parametrize(
-    ("program", "line", "told"),
+    ("program", "line", "message"),
     [
         (
             "strace",
@@ -196,12 +196,12 @@ def test_a_command_can_trace_its_own_processes(confined: Walled) -> None:
     ],
 )
 def test_programs_of_developers_work_in_the_sandbox(
-    confined: Walled, program: str, line: str, told: str
+    confined: Walled, program: str, line: str, message: str
 ) -> None:
     if not shutil.which(program):
         pytest.skip(f"{program} is not installed here (optional)")
 
-    assert confined.run(line).text.strip() == told
+    assert confined.run(line).text.strip() == message
 
 
 @pytest.mark.peer

@@ -93,7 +93,7 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a\r\nb\r\n", "a\nb\n"),  # one kind of line end
         (b"a\rb\r\n", "a\nb\n"),
@@ -101,10 +101,10 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
     ],
 )
 def test_editor_text_that_differs_only_in_line_ends_counts_as_saved(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
     result = Opened(Path(os.path.realpath(tmp_path)), content)
-    result.type(said)
+    result.type(message)
     files = result.call()
     assert (files.read(result.real), files.remarks()) == (content, ())
 

@@ -57,7 +57,7 @@ def test_a_write_keeps_the_mode_of_the_file(files: Files, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("there", "expect", "said"),
+    ("there", "expect", "message"),
     [
         (b"new", digest(b"old"), "changed"),
         (b"new", NOTHING, "came up"),
@@ -65,12 +65,12 @@ def test_a_write_keeps_the_mode_of_the_file(files: Files, tmp_path: Path) -> Non
     ],
 )
 def test_a_file_changed_in_the_meantime_is_not_overwritten(
-    files: Files, tmp_path: Path, there: bytes | None, expect: str, said: str
+    files: Files, tmp_path: Path, there: bytes | None, expect: str, message: str
 ) -> None:
     if there is not None:
         (tmp_path / "a").write_bytes(there)
 
-    with pytest.raises(ToolFailed, match=f"a {said} in the meantime"):
+    with pytest.raises(ToolFailed, match=f"a {message} in the meantime"):
         files.write(files.real("a"), b"mine", expect=expect)
 
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([there] if there else [])

@@ -83,7 +83,7 @@ def test_removing_a_missing_file_fails_only_if_content_was_expected(
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (("b", b"x", "other"), "b changed in the meantime"),
         (("b", b"x", NOTHING), "b came up in the meantime"),
@@ -99,7 +99,7 @@ def test_removing_a_missing_file_fails_only_if_content_was_expected(
     ],
 )
 def test_one_impossible_write_prevents_all_others(
-    files: Files, tmp_path: Path, bad: tuple[str, bytes | None, str], said: str
+    files: Files, tmp_path: Path, bad: tuple[str, bytes | None, str], message: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -111,7 +111,7 @@ def test_one_impossible_write_prevents_all_others(
     ]
 
     for order in (puts, puts[::-1]):
-        with pytest.raises(ToolFailed, match=said):
+        with pytest.raises(ToolFailed, match=message):
             files.put_all(order)
         assert {*os.listdir(tmp_path)} == before
         assert (tmp_path / "a").read_text() == "a before"

@@ -107,17 +107,17 @@ def run_command(room: Walled, command: str) -> tuple[bool, str]:
     return done.code == 0, reply.text
 
 
-@pytest.mark.parametrize("what", NEED)
+@pytest.mark.parametrize("case", NEED)
 def test_a_program_that_needs_namespaces_works_or_the_result_names_the_setting(
-    confined: Walled, what: str
+    confined: Walled, case: str
 ) -> None:
-    skip_without(NEED[what])
+    skip_without(NEED[case])
     if os.geteuid() == 0 and (
-        what == "a browser" or confined.sandbox.config.user_namespaces
+        case == "a browser" or confined.sandbox.config.user_namespaces
     ):
         pytest.skip("the kernel lets no root without capabilities map itself (optional)")
 
-    succeeded, text = run_command(confined, NEED[what])
+    succeeded, text = run_command(confined, NEED[case])
 
     works = confined.sandbox.config.user_namespaces
     assert (succeeded, NAMESPACES_REFUSED in text) == (works, not works), text
@@ -134,22 +134,22 @@ def test_a_namespace_failure_in_a_pipe_names_the_setting(confined: Walled) -> No
     assert NAMESPACES_REFUSED not in quiet
 
 
-@pytest.mark.parametrize("what", FAIL_ANYWAY)
+@pytest.mark.parametrize("case", FAIL_ANYWAY)
 def test_a_failure_without_namespaces_does_not_name_the_setting(
-    confined: Walled, what: str
+    confined: Walled, case: str
 ) -> None:
-    skip_without(FAIL_ANYWAY[what])
+    skip_without(FAIL_ANYWAY[case])
 
-    succeeded, text = run_command(confined, FAIL_ANYWAY[what])
+    succeeded, text = run_command(confined, FAIL_ANYWAY[case])
 
     assert (succeeded, NAMESPACES_REFUSED in text) == (False, False), text
 
 
-@pytest.mark.parametrize("what", WORK)
+@pytest.mark.parametrize("case", WORK)
 def test_programs_of_developers_work_without_namespaces(
-    confined: Walled, what: str
+    confined: Walled, case: str
 ) -> None:
-    command, words = WORK[what]
+    command, words = WORK[case]
     skip_without(command)
 
     _, text = run_command(confined, command)

@@ -200,10 +200,10 @@ def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "said", ["refold-place-is-installed\\n\\377\\377\\377\\377\\377", "hello"]
+    "message", ["refold-place-is-installed\\n\\377\\377\\377\\377\\377", "hello"]
 )
-def test_a_place_that_sends_nonsense_is_given_up(tmp_path: Path, said: str) -> None:
-    place = Place(("/bin/sh", "-c", f"printf '{said}'"), tmp_path, tmp_path / "data")
+def test_a_place_that_sends_nonsense_is_given_up(tmp_path: Path, message: str) -> None:
+    place = Place(("/bin/sh", "-c", f"printf '{message}'"), tmp_path, tmp_path / "data")
 
     with pytest.raises(ToolFailed, match="cannot be reached"):
         place.files.real("a")

@@ -296,17 +296,17 @@ def test_plugins_page_and_template_readme_have_the_same_install_instructions() -
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("message", "answer"),
     [
         (["hello"], "You have written 1 word."),
         (["hello there", "you"], "You have written 3 words."),
     ],
 )
 def test_the_slash_command_of_the_plug_in_template_counts_words(
-    said: list[str], answer: str
+    message: list[str], answer: str
 ) -> None:
     names = runpy.run_path(str(DOCS / "plugin-template/src/refold_example/commands.py"))
-    messages = [SimpleNamespace(text=text) for text in said]
+    messages = [SimpleNamespace(text=text) for text in message]
     view = SimpleNamespace(conversation=SimpleNamespace(user_messages=messages))
 
     async def words() -> str:

@@ -117,7 +117,7 @@ def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("codign", "there is no preset 'codign'; did you mean coding? there are coding, work, research, review, mine"),
         ("zzz", "there is no preset 'zzz'; there are coding, work, research, review, mine"),
@@ -125,18 +125,18 @@ def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
     ],
 )  # fmt: skip
 def test_an_unknown_preset_fails_with_the_available_names(
-    name: str, said: str, folder: Path, model_files: PresetFolder
+    name: str, message: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", PLAIN)
 
     with pytest.raises(BadInput) as error:
         preset(name, [model_files])
 
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("Be brief.\n", "line 1: the file has to begin with a line ---"),
         ("", "line 1: the file has to begin with a line ---"),
@@ -148,20 +148,20 @@ def test_an_unknown_preset_fails_with_the_available_names(
     ],
 )  # fmt: skip
 def test_invalid_preset_front_matter_is_reported_with_its_line(
-    text: str, said: str, folder: Path, model_files: PresetFolder
+    text: str, message: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", text)
 
     with pytest.raises(BadInput) as error:
         preset("mine", [model_files])
 
-    assert str(error.value) == f".refold/prompts/mine/PROMPT.md, {said}"
+    assert str(error.value) == f".refold/prompts/mine/PROMPT.md, {message}"
     assert presets([model_files])[1] == (str(error.value),)
     assert [item.name for item in presets([model_files])[0]] == list(BUILT_IN)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"---\n" + b"x" * 40_000, "it is larger than 32 KiB"),
         (b"---\n\xff\n---\n", "it is not UTF-8 text"),
@@ -169,7 +169,7 @@ def test_invalid_preset_front_matter_is_reported_with_its_line(
     ],
 )
 def test_an_unreadable_preset_file_is_refused(
-    content: bytes, said: str, folder: Path, model_files: PresetFolder
+    content: bytes, message: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", content)
 
@@ -177,7 +177,7 @@ def test_an_unreadable_preset_file_is_refused(
         preset("mine", [model_files])
 
     assert str(error.value) == (
-        f"the preset .refold/prompts/mine/PROMPT.md cannot be read: {said}"
+        f"the preset .refold/prompts/mine/PROMPT.md cannot be read: {message}"
     )
 
 

@@ -555,10 +555,10 @@ async def fail(provider: Provider, file: Path) -> str:
 
 @full_disk
 @pytest.mark.parametrize(
-    ("end", "what"), [(leave_early, "left"), (cancel, "cancelled"), (fail, "busy")]
+    ("end", "text"), [(leave_early, "left"), (cancel, "cancelled"), (fail, "busy")]
 )
 def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
-    end: Callable[[Provider, Path], Awaitable[str]], what: str, file: Path
+    end: Callable[[Provider, Path], Awaitable[str]], text: str, file: Path
 ) -> None:
     inner = Fixed([TextDelta("Ye"), TextDelta("s"), Overloaded("busy")], [Done()])
     provider = open_recording(inner, file)
@@ -569,7 +569,7 @@ def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
             await stream_deltas(provider, ASK)
         return ended
 
-    assert anyio.run(main) == what
+    assert anyio.run(main) == text
 
 
 @full_disk

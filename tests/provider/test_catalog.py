@@ -55,7 +55,7 @@ def test_own_provider_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "url"),
+    ("value", "url"),
     [
         ("", "http://127.0.0.1:11434"),
         ("box", "http://box:11434"),
@@ -66,12 +66,12 @@ def test_own_provider_is_found_by_its_name() -> None:
         ("https://box/api/", "https://box/api"),
     ],
 )
-def test_ollama_host_variable_is_parsed_as_ollama_parses_it(given: str, url: str) -> None:
-    assert address(OLLAMA, {"OLLAMA_HOST": given}) == url
+def test_ollama_host_variable_is_parsed_as_ollama_parses_it(value: str, url: str) -> None:
+    assert address(OLLAMA, {"OLLAMA_HOST": value}) == url
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("https://me:secret@api.test", "OPENAI_BASE_URL holds a user name or a password"),
         (
@@ -81,9 +81,9 @@ def test_ollama_host_variable_is_parsed_as_ollama_parses_it(given: str, url: str
     ],
 )
 def test_incomplete_provider_address_is_refused_without_showing_a_password(
-    url: str, said: str
+    url: str, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said) as caught:
+    with pytest.raises(BadInput, match=message) as caught:
         address(find("openai"), {"OPENAI_BASE_URL": url})
 
     assert "secret" not in str(caught.value)

@@ -101,7 +101,7 @@ def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ("```py\nx\n```\nOutput: 3\n```py\nFINAL(3)\n```", "```py\nx\n```"),
         ("I look.\n```py\nx", "I look.\n```py\nx\n```"),  # a stop cut the mark off
@@ -110,7 +110,7 @@ def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> N
 )
 @pytest.mark.parametrize("piece", [1, 5, 100])
 def test_response_of_a_small_model_ends_with_its_first_block(
-    answer: str, told: str, piece: int
+    answer: str, message: str, piece: int
 ) -> None:
     """Its text after the code is its guess of the output."""
     pieces = [answer[at : at + piece] for at in range(0, len(answer), piece)]
@@ -118,7 +118,7 @@ def test_response_of_a_small_model_ends_with_its_first_block(
 
     deltas = read_deltas(inner, Request(make_log(user("Go.")), tools=TOOLS), small=True)
 
-    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == told
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == message
     assert code_of(*deltas) == ["x"]
     assert inner.asked[0].stops == ("\n```\n",)
 

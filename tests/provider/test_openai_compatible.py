@@ -190,18 +190,18 @@ def test_each_server_gets_effort_in_its_own_field(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "text"),
     [("openrouter", True), ("xai", True), ("vllm", False), ("groq", False)],
 )
 def test_schema_is_sent_with_tools_only_if_the_server_still_allows_calls(
-    name: str, told: bool
+    name: str, text: bool
 ) -> None:
     (beside,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
     (alone,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA)
 
     wanted = {"name": "answer", "schema": msgspec.json.decode(SCHEMA), "strict": False}
     format_ = {"type": "json_schema", "json_schema": wanted}
-    assert beside.get("response_format") == (format_ if told else None)
+    assert beside.get("response_format") == (format_ if text else None)
     assert alone["response_format"] == format_
 
 

@@ -159,7 +159,7 @@ def test_thinking_is_separated_from_the_answer(wire: WireName, url: str) -> None
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("text", "kind"),
     [
         ("busy", Overloaded),
         ("cut", Unreachable),
@@ -171,7 +171,7 @@ def test_thinking_is_separated_from_the_answer(wire: WireName, url: str) -> None
     ],
 )
 def test_server_failure_is_an_error(
-    wire: WireName, url: str, said: str, kind: type[ProviderError]
+    wire: WireName, url: str, text: str, kind: type[ProviderError]
 ) -> None:
     with pytest.raises(kind):
-        ask(wire, url, said)
+        ask(wire, url, text)

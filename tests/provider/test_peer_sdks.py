@@ -305,11 +305,11 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
     assert {"response_format", "prompt_cache_key", "max_completion_tokens"} <= set(body)
 
 
-@pytest.mark.parametrize(("told", "shown"), [(CONVERSATION, 0), (TALK, 2)])
-def test_ollama_request_equals_that_of_its_client(told: Any, shown: int) -> None:
+@pytest.mark.parametrize(("text", "shown"), [(CONVERSATION, 0), (TALK, 2)])
+def test_ollama_request_equals_that_of_its_client(text: Any, shown: int) -> None:
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
-    result = request(*told, effort="max", tool_choice="none", **MORE)
+    result = request(*text, effort="max", tool_choice="none", **MORE)
     body = request_body("ollama", result)
 
     model_validate = types.ChatRequest.model_validate(body)

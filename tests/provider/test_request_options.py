@@ -557,7 +557,7 @@ def test_newer_claude_thinks_adaptively_with_effort(effort: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "text"),
     [
         ("claude-3-7-sonnet-latest", "enabled"),
         ("claude-opus-4-20250514", "enabled"),
@@ -570,9 +570,9 @@ def test_newer_claude_thinks_adaptively_with_effort(effort: str) -> None:
     ],
 )
 def test_each_claude_generation_gets_its_own_kind_of_thinking(
-    model: str, told: str
+    model: str, text: str
 ) -> None:
-    assert thinking(model, "low")["thinking"]["type"] == told
+    assert thinking(model, "low")["thinking"]["type"] == text
 
 
 def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
@@ -606,7 +606,7 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "effort", "told"),
+    ("model", "effort", "text"),
     [
         ("gemini-3.8-flash", "low", {"thinkingLevel": "LOW"}),
         ("gemini-3.8-flash", "max", {"thinkingLevel": "XHIGH"}),
@@ -618,12 +618,12 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
     ],
 )
 def test_gemini_gets_a_thinking_level_or_a_budget(
-    model: str, effort: str, told: dict[str, Any]
+    model: str, effort: str, text: dict[str, Any]
 ) -> None:
     body = request_body("gemini", request(SHOWN[0], model=model, effort=effort))
 
     result = body["generationConfig"]["thinkingConfig"]
-    assert result == {"includeThoughts": True, **told}
+    assert result == {"includeThoughts": True, **text}
 
 
 @pytest.mark.parametrize(
@@ -675,7 +675,7 @@ OLLAMA_SAYS = {
 
 
 @pytest.mark.parametrize(
-    ("says", "model", "told"),
+    ("says", "model", "text"),
     [
         ("nothing", "qwen3", [False, True, True, True]),
         ("nothing", "gpt-oss:20b", ["low", "medium", "high", "high"]),
@@ -686,7 +686,7 @@ OLLAMA_SAYS = {
     ],
 )
 def test_ollama_think_option_follows_the_model_capabilities(
-    says: str, model: str, told: list[Any]
+    says: str, model: str, text: list[Any]
 ) -> None:
     records = [
         request_body(
@@ -695,7 +695,7 @@ def test_ollama_think_option_follows_the_model_capabilities(
         for effort in ("low", "medium", "high", "max")
     ]
 
-    assert [body.get("think") for body in records] == told
+    assert [body.get("think") for body in records] == text
 
 
 def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
@@ -746,17 +746,17 @@ def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
 
 
 @pytest.mark.parametrize(
-    ("model", "tools", "told"),
+    ("model", "tools", "text"),
     [("gemini-2.5-pro", TOOLS, False), ("gemini-2.5-pro", (), True), ("gemini-3", TOOLS, True)],
 )  # fmt: skip
 def test_older_gemini_gets_either_tools_or_a_schema(
-    model: str, tools: Any, told: bool
+    model: str, tools: Any, text: bool
 ) -> None:
     body = request_body(
         "gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model)
     )
 
-    assert ("responseJsonSchema" in body["generationConfig"]) == told
+    assert ("responseJsonSchema" in body["generationConfig"]) == text
 
 
 # A key to the cache

@@ -90,12 +90,12 @@ def first_message(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]
     return first["role"], first["content"].split("\n\n")
 
 
-@pytest.mark.parametrize(("wire", "status", "said"), REFUSALS)
+@pytest.mark.parametrize(("wire", "status", "text"), REFUSALS)
 def test_model_without_system_role_gets_the_system_text_in_the_first_user_message(
-    wire: WireName, status: int, said: dict[str, Any]
+    wire: WireName, status: int, text: dict[str, Any]
 ) -> None:
     result = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
-    no = Answer(json.dumps(said).encode(), status)
+    no = Answer(json.dumps(text).encode(), status)
 
     texts, (first, *later) = converse(
         wire, no, strict(wire), strict(wire), requests=[result, result]

@@ -222,9 +222,9 @@ OTHER = (
 )
 
 
-@pytest.mark.parametrize("said", NO_TOOLS)
-def test_refusal_of_tools_is_retried_with_the_text_protocol(said: str) -> None:
-    inner = ScriptedProvider(Refused(said), TAGGED, "Done.")
+@pytest.mark.parametrize("text", NO_TOOLS)
+def test_refusal_of_tools_is_retried_with_the_text_protocol(text: str) -> None:
+    inner = ScriptedProvider(Refused(text), TAGGED, "Done.")
     provider = CallProtocolSelector(inner)
 
     first, second = ask(provider, ASKED, ASKED)
@@ -244,14 +244,14 @@ def test_refusal_for_another_reason_is_raised(error: ProviderError) -> None:
         ask(CallProtocolSelector(ScriptedProvider(error)))
 
 
-@pytest.mark.parametrize("said", [Refused(NO_TOOLS[0]), TAGGED])
+@pytest.mark.parametrize("text", [Refused(NO_TOOLS[0]), TAGGED])
 def test_text_call_model_is_remembered_for_the_next_session(
-    tmp_path: Path, said: ProviderError | str
+    tmp_path: Path, text: ProviderError | str
 ) -> None:
     first = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
     ask(
         with_call_protocol(
-            ScriptedProvider(said, TAGGED),
+            ScriptedProvider(text, TAGGED),
             "lab",
             "openai-chat",
             "m-1",
@@ -470,24 +470,24 @@ ASKED_FOR = (
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
-@pytest.mark.parametrize(("schema", "said"), ASKED_FOR)
+@pytest.mark.parametrize(("schema", "text"), ASKED_FOR)
 def test_json_answer_that_matches_the_schema_is_not_taken_as_a_call(
-    schema: bytes, said: str, make: type[TextProtocol] | type[CallProtocolSelector]
+    schema: bytes, text: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     result = replace(ASKED, schema=Raw(schema))
 
-    (deltas,) = ask(make(ScriptedProvider(said)), result)
+    (deltas,) = ask(make(ScriptedProvider(text)), result)
 
-    assert (words(deltas), calls(deltas), stop(deltas)) == (said, [], "end")
+    assert (words(deltas), calls(deltas), stop(deltas)) == (text, [], "end")
     assert notices(deltas) == []
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
-@pytest.mark.parametrize("said", [CALL, TAGGED, f"```json\n{CALL}\n```"])
+@pytest.mark.parametrize("text", [CALL, TAGGED, f"```json\n{CALL}\n```"])
 def test_json_call_that_does_not_match_the_schema_is_a_call(
-    said: str, make: type[TextProtocol] | type[CallProtocolSelector]
+    text: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
-    (deltas,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
+    (deltas,) = ask(make(ScriptedProvider(text)), replace(ASKED, schema=Raw(TO)))
 
     assert (words(deltas).strip(), calls(deltas), stop(deltas)) == ("", BOOKED, "calls")
 

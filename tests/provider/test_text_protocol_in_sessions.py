@@ -60,13 +60,13 @@ QUOTES = (
 
 
 @BOTH
-@pytest.mark.parametrize("said", QUOTES)
-def test_quoted_call_is_not_run(said: str, wrap: Wrap, tmp_path: Path) -> None:
-    world = World(tmp_path, wrap(ScriptedProvider(said)))
+@pytest.mark.parametrize("message", QUOTES)
+def test_quoted_call_is_not_run(message: str, wrap: Wrap, tmp_path: Path) -> None:
+    world = World(tmp_path, wrap(ScriptedProvider(message)))
 
     result = world.run()
 
-    assert (result.text, world.orders) == (said, [])
+    assert (result.text, world.orders) == (message, [])
 
 
 def test_call_after_text_of_a_model_with_native_tools_is_not_run(tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ DOUBTFUL: tuple[tuple[Line, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("said", "why"), DOUBTFUL)
+@pytest.mark.parametrize(("message", "why"), DOUBTFUL)
 def test_doubtful_call_is_not_run_and_the_model_gets_the_reason(
-    said: str, why: str, tmp_path: Path
+    message: str, why: str, tmp_path: Path
 ) -> None:
-    inner = ScriptedProvider(said, "It says so.")
+    inner = ScriptedProvider(message, "It says so.")
     world = World(tmp_path, TextProtocol(inner))
 
     result = world.run()
 
     assert (result.text, world.orders) == ("It says so.", [])
     _, wrote, text = (spoken.message.text for spoken in inner.heard[-1].messages)
-    assert wrote == said
+    assert wrote == message
     assert text.startswith(f'<tool_result name="order">\nIt failed:\n{why}\n</tool_result>')
 
 
@@ -130,15 +130,15 @@ NAMED = {
 
 @BOTH
 @pytest.mark.parametrize("schema", [SCHEMA, NAMED])
-@pytest.mark.parametrize("said", [POISON, f"```json\n{POISON}\n```"])
+@pytest.mark.parametrize("message", [POISON, f"```json\n{POISON}\n```"])
 def test_answer_that_matches_the_requested_schema_is_not_run_as_a_call(
-    said: str, schema: dict[str, object], wrap: Wrap, tmp_path: Path
+    message: str, schema: dict[str, object], wrap: Wrap, tmp_path: Path
 ) -> None:
-    world = World(tmp_path, wrap(ScriptedProvider(said)), schema=schema)
+    world = World(tmp_path, wrap(ScriptedProvider(message)), schema=schema)
 
     result = world.run()
 
-    assert (result.text, world.orders) == (said, [])
+    assert (result.text, world.orders) == (message, [])
     assert result.data == {"name": "order", "arguments": {"what": "poison"}}
 
 

@@ -29,15 +29,15 @@ def split(*deltas: Delta) -> tuple[str, str]:
     return thoughts, "".join(d.text for d in pieces if isinstance(d, TextDelta))
 
 
-@pytest.mark.parametrize(("text", "thought", "said"), TEXTS)
+@pytest.mark.parametrize(("text", "thought", "message"), TEXTS)
 @given(data=st.data())
 def test_think_tags_are_found_wherever_the_text_is_cut(
-    text: str, thought: str, said: str, data: st.DataObject
+    text: str, thought: str, message: str, data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(text) - 1)))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
-    assert split(*map(TextDelta, pieces), Done()) == (thought, said)
+    assert split(*map(TextDelta, pieces), Done()) == (thought, message)
 
 
 def test_think_tag_that_is_never_closed_gives_its_text_as_the_answer() -> None:

@@ -9,11 +9,11 @@ from refold.values.usage import Usage
 
 
 @pytest.mark.parametrize(
-    ("told", "tokens"),
+    ("message", "tokens"),
     [(7, 7), (0, 0), (-7, 0), (None, 0), (True, 0), ("7", 0), (7.0, 0), ([7], 0)],
 )
-def test_invalid_token_count_counts_as_zero(told: Any, tokens: int) -> None:
-    assert count(told) == tokens
+def test_invalid_token_count_counts_as_zero(message: Any, tokens: int) -> None:
+    assert count(message) == tokens
 
 
 def test_cached_tokens_are_part_of_the_input() -> None:

@@ -303,7 +303,7 @@ FIND = (
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("message", "why"),
     [
         pytest.param("b'\\xff' * 4096", "announced a message of", marks=pytest.mark.slow),
         ("b'\\x80\\0\\0\\0' + b'\\0' * 4", "announced a message of 2,147,483,648 bytes"),
@@ -328,15 +328,17 @@ FIND = (
         ),
     ],
 )
-def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: str) -> None:
-    code = f"{FIND}for n in mine: os.write(n, {said})\nimport time; time.sleep(60)"
+def test_garbage_on_the_socket_ends_the_worker(
+    tmp_path: Path, message: str, why: str
+) -> None:
+    code = f"{FIND}for n in mine: os.write(n, {message})\nimport time; time.sleep(60)"
 
     assert why in anyio.run(read_loss, tmp_path / "ws", code)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("message", "why"),
     [
         (
             '{"t":"call","call":1,"name":"budget","arguments":{}}',
@@ -346,9 +348,9 @@ def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: s
     ],
 )
 def test_a_flood_on_the_socket_does_not_block_the_event_loop(
-    tmp_path: Path, said: str, why: str
+    tmp_path: Path, message: str, why: str
 ) -> None:
-    frame = len(said).to_bytes(4, "big") + bytes(4) + said.encode()
+    frame = len(message).to_bytes(4, "big") + bytes(4) + message.encode()
     flood = (
         f"{FIND}import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         f"while True:\n    try: os.write(mine[0], {frame!r} * 500)\n    except BaseException: pass"

@@ -120,7 +120,7 @@ def test_material_too_large_for_memory_is_a_list_of_paths(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("gone.txt", "--context 'gone.txt': there is no such file or folder"),
         ("zero.bin", "--context 'zero.bin' is not UTF-8 text"),
@@ -132,7 +132,7 @@ def test_material_too_large_for_memory_is_a_list_of_paths(root: Path) -> None:
     ],
 )
 def test_named_material_that_cannot_be_read_is_an_error(
-    root: Path, name: str, said: str
+    root: Path, name: str, message: str
 ) -> None:
     (root / "zero.bin").write_bytes(b"a\0b")
     (root / "empty").mkdir()
@@ -141,7 +141,7 @@ def test_named_material_that_cannot_be_read_is_an_error(
     with pytest.raises(BadInput) as error:
         read(root, name)
 
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 def test_a_file_denied_by_a_rule_is_not_read_even_if_named(root: Path) -> None:

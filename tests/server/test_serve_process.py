@@ -141,7 +141,7 @@ def test_serve_listens_only_on_loopback_by_default_with_a_long_token(start: Star
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--host", "0.0.0.0"), "give --tls-cert and --tls-key, or, in a network that you trust, --plain-http"),
         (("--host", "::"), "--host :: is reached from other machines"),
@@ -150,12 +150,12 @@ def test_serve_listens_only_on_loopback_by_default_with_a_long_token(start: Star
     ],
 )  # fmt: skip
 def test_serve_refuses_plain_http_on_a_network_address(
-    tmp_path: Path, more: tuple[str, ...], said: str
+    tmp_path: Path, more: tuple[str, ...], message: str
 ) -> None:
     code, error = read_refusal(tmp_path, *more)
 
     assert code != 0
-    assert said in error
+    assert message in error
     assert "Traceback" not in error
 
 

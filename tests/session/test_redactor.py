@@ -221,17 +221,17 @@ def test_the_mask_key_is_stored_with_private_permissions(tmp_path: Path) -> None
     assert stat.S_IMODE((data / "mask.key").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("what", ["damaged", "a link", "no directory"])
+@pytest.mark.parametrize("text", ["damaged", "a link", "no directory"])
 def test_an_unreadable_mask_key_is_replaced_by_a_temporary_one(
-    tmp_path: Path, what: str
+    tmp_path: Path, text: str
 ) -> None:
     data = tmp_path / "data"
-    if what == "no directory":
+    if text == "no directory":
         data.write_text("")
     else:
         data.mkdir()
         (tmp_path / "far").write_bytes(b"x" * 32)
-        if what == "damaged":
+        if text == "damaged":
             (data / "mask.key").write_bytes(b"short")
         else:
             (data / "mask.key").symlink_to(tmp_path / "far")

@@ -191,19 +191,19 @@ def test_rewind_restores_the_right_files_after_a_call_without_changes(
     play_story(run_story)
 
 
-@pytest.mark.parametrize("what", ["both", "files", "conversation"])
+@pytest.mark.parametrize("text", ["both", "files", "conversation"])
 def test_a_rewind_and_its_undo_can_each_be_undone(
-    play_story: Callable[[Story], None], what: Any
+    play_story: Callable[[Story], None], text: Any
 ) -> None:
     async def run_story(agent: Agent) -> None:
         await run_three_turns(agent)
         at_the_end = agent.now(), agent.talk()
 
-        first = await rewind(agent.session, agent.kept, agent.said[1], what)
+        first = await rewind(agent.session, agent.kept, agent.said[1], text)
         gone_back = agent.now(), agent.talk()
-        undone = await rewind(agent.session, agent.kept, first.undo, what)
+        undone = await rewind(agent.session, agent.kept, first.undo, text)
         undo = agent.now(), agent.talk()
-        await rewind(agent.session, agent.kept, undone.undo, what)
+        await rewind(agent.session, agent.kept, undone.undo, text)
 
         assert (undo, (agent.now(), agent.talk())) == (at_the_end, gone_back)
         assert gone_back != at_the_end

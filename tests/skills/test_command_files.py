@@ -34,7 +34,7 @@ def list_offered(directories: SkillDirectories, *names: str) -> dict[str, Shortc
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("7 speed", "Review 7, above all speed. All of it: 7 speed. It costs $100."),
         ('7 "two words"', 'Review 7, above all two words. All of it: 7 "two words". It costs $100.'),
@@ -43,11 +43,11 @@ def list_offered(directories: SkillDirectories, *names: str) -> dict[str, Shortc
     ],
 )  # fmt: skip
 def test_arguments_replace_placeholders_of_a_command_file(
-    directories: SkillDirectories, words: str, said: str
+    directories: SkillDirectories, words: str, message: str
 ) -> None:
     write_command(directories.project / ".claude/commands", "Review.md", REVIEW)
 
-    assert directories.shortcuts().expand("review", words, {}) == said
+    assert directories.shortcuts().expand("review", words, {}) == message
 
 
 def test_arguments_are_appended_without_a_placeholder(

@@ -76,7 +76,7 @@ def test_skills_show_prints_a_skill_in_full(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["show"], "give a name: refold skills show NAME"),
         (["list", "x"], "to show one skill in full: refold skills show x"),
@@ -84,7 +84,7 @@ def test_skills_show_prints_a_skill_in_full(
     ],
 )
 def test_invalid_skills_arguments_fail_with_advice(
-    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["skills", *words]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -132,14 +132,14 @@ def test_a_task_of_another_agent_never_becomes_a_note(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("said", [None, {"allow": False}], ids=["closed", "no"])
+@pytest.mark.parametrize("message", [None, {"allow": False}], ids=["closed", "no"])
 def test_call_that_the_user_denies_is_not_made(
-    project_directory: Path, mode: str, said: dict[str, object] | None
+    project_directory: Path, mode: str, message: dict[str, object] | None
 ) -> None:
     async def check() -> None:
         lines = (READ, EDIT, {"text": "I see."})
         async with serve(
-            project_directory, *lines, mode=mode, user=lambda _: said
+            project_directory, *lines, mode=mode, user=lambda _: message
         ) as client:
             ended = await wait_for_end(client, "Make x 2")
             assert (ended["answer"], ended["files"]) == ("I see.", {})

@@ -31,16 +31,18 @@ def test_a_server_in_a_workspace_elsewhere_is_noted_at_the_prompt_and_opened(
 ) -> None:
     (tmp_path / "answers.jsonl").touch()
     flags = ("--workspace", f"cmd:sh # {tmp_path}", "--script", "answers.jsonl")
-    at = Terminal(PROGRAM, *flags, directory=tmp_path, size=(40, 120), compiled=compiled)
-    at.until("›")
+    terminal = Terminal(
+        PROGRAM, *flags, directory=tmp_path, size=(40, 120), compiled=compiled
+    )
+    terminal.until("›")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        at.until(f"Port {port} listens in the workspace: /ports {port} opens it")
-        at.type(f"/ports {port}" + ENTER)
-        at.until(f"Port {port} there is open: http://place-")
-    at.type("/quit" + ENTER)
+        terminal.until(f"Port {port} listens in the workspace: /ports {port} opens it")
+        terminal.type(f"/ports {port}" + ENTER)
+        terminal.until(f"Port {port} there is open: http://place-")
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -49,52 +51,52 @@ def test_ctrl_b_moves_the_running_command_to_the_background(
 ) -> None:
     command = "echo be''gun; until test -e go; do sleep 0.01; done; echo built"
     call = {"tool": "bash", "arguments": {"command": command}}
-    at = open_terminal(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
-    at.until("›")
-    at.type("Build it." + ENTER)
-    at.until("begun")
-    at.type("\x02")
-    at.until("I go on.")
-    at.until("1 in background ›")
-    at.type("/background move" + ENTER)
-    at.until("no command of this session is running")
+    terminal = open_terminal(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
+    terminal.until("›")
+    terminal.type("Build it." + ENTER)
+    terminal.until("begun")
+    terminal.type("\x02")
+    terminal.until("I go on.")
+    terminal.until("1 in background ›")
+    terminal.type("/background move" + ENTER)
+    terminal.until("no command of this session is running")
     (tmp_path / "go").touch()
-    at.until("background-1 ended: exit code 0")
-    at.until_asked("bypass ›")
-    at.type("/quit" + ENTER)
+    terminal.until("background-1 ended: exit code 0")
+    terminal.until_asked("bypass ›")
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
-    assert f"  └ background-1 runs in the background: {command}" in at.rows
+    assert terminal.end() == 0
+    assert f"  └ background-1 runs in the background: {command}" in terminal.rows
 
 
 @pytest.mark.slow
 def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     tmp_path: Path, compiled: Path
 ) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         tmp_path,
         compiled,
         deferred_answer("monitor", command=WAITS, until="ready|Error"),
         {"text": "I wait for it."},
         {"text": "It is up now."},
     )
-    at.until("›")
-    at.type("Tell me when it is up." + ENTER)
-    at.until("I wait for it.")
-    at.until("1 in background ›")
+    terminal.until("›")
+    terminal.type("Tell me when it is up." + ENTER)
+    terminal.until("I wait for it.")
+    terminal.until("1 in background ›")
     joined = Terminal(PROGRAM, "attach", "last", directory=tmp_path, compiled=compiled)
     joined.until("1 in background ›")
-    at.type("half a wor")
-    at.until("half a wor")
+    terminal.type("half a wor")
+    terminal.until("half a wor")
     (tmp_path / "go").touch()
-    at.until("It is up now.")
+    terminal.until("It is up now.")
     joined.until("It is up now.")
     joined.until_asked("bypass 1 in background ›")
     joined.type("/quit" + ENTER)
     assert joined.end() == 0
     assert "Ended with the session" not in joined.text
-    at.until("1 in background › half a wor")
-    at.type("\x15/quit" + ENTER)
+    terminal.until("1 in background › half a wor")
+    terminal.type("\x15/quit" + ENTER)
 
-    assert at.end() == 0
-    assert f"Ended with the session: background-1 ({WAITS})" in at.rows
+    assert terminal.end() == 0
+    assert f"Ended with the session: background-1 ({WAITS})" in terminal.rows

@@ -288,7 +288,7 @@ def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "told"),
+    ("term", "message"),
     [
         ("vt100", "('\\r\\x1b[K', True, 0)"),
         ("linux", "('\\r\\x1b[K', True, 8)"),
@@ -298,14 +298,14 @@ def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
     ],
 )
 def test_terminfo_strings_are_read_from_the_database_without_padding(
-    term: str, told: str
+    term: str, message: str
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, term, term],
         capture_output=True, text=True, check=False, timeout=60, env=dict(os.environ),
     )  # fmt: skip
 
-    assert (done.stdout.splitlines(), done.stderr) == ([told, "True"], "")
+    assert (done.stdout.splitlines(), done.stderr) == ([message, "True"], "")
 
 
 def test_a_status_is_redrawn_from_its_first_changed_row() -> None:

@@ -63,7 +63,7 @@ def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
 
 
 @pytest.mark.parametrize(
-    ("prints", "environ", "said"),
+    ("prints", "environ", "message"),
     [
         (b"", {"DISPLAY": ":0"}, "there is no image on the clipboard"),
         (b"words", {"DISPLAY": ":0"}, "is not an image"),
@@ -76,14 +76,14 @@ def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
     ],
 )
 def test_pasting_without_an_image_in_the_clipboard_explains_what_to_do(
-    programs: Path, prints: bytes, environ: dict[str, str], said: str
+    programs: Path, prints: bytes, environ: dict[str, str], message: str
 ) -> None:
     install_program(
         programs, "xclip", prints, "-selection clipboard -target image/png -out"
     )
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, "linux")
 
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         take_images(clipboard)
 
 

@@ -43,13 +43,13 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     ) -> Terminal:
         script = tmp_path / "script.jsonl"
         script.write_text("".join(f"{json.dumps(response)}\n" for response in responses))
-        at = Terminal(
+        terminal = Terminal(
             PROGRAM, *flags, "--script", str(script),
             directory=directory, size=(30, 100), compiled=compiled, REFOLD_MEMORY="0", **env,
         )  # fmt: skip
-        terminals.append(at)
-        at.until("? keys" if "tui" in flags else "leaves\n")
-        return at
+        terminals.append(terminal)
+        terminal.until("? keys" if "tui" in flags else "leaves\n")
+        return terminal
 
     yield open_
     for at in terminals:
@@ -63,15 +63,15 @@ def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
     quote("guides/full-screen.md", "typing never answers it.")
     quote("guides/terminal.md", "Typing never answers a question.")
     slow = {"text": "word " * 100, "pause": 0.01, **bash("touch ran")}
-    at = open_terminal(slow, DONE, flags=flags)
-    at.type("go" + ENTER)
-    at.until("word word")
-    at.type("hey")
-    at.until("a question waits: Enter sends your message first")
+    terminal = open_terminal(slow, DONE, flags=flags)
+    terminal.type("go" + ENTER)
+    terminal.until("word word")
+    terminal.type("hey")
+    terminal.until("a question waits: Enter sends your message first")
     for letter in " do you":
-        at.type(letter)
-        at.read()
-    at.until("hey do you")
+        terminal.type(letter)
+        terminal.read()
+    terminal.until("hey do you")
 
     assert not (tmp_path / "ran").exists()
 
@@ -87,19 +87,19 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
     options = ["Redis", {"label": "SQLite", "about": "one file"}]
     questions = [{"question": text, "options": options} for text in ("Which?", "And then?")]
     call = {"tool": "ask_user", "arguments": {"questions": questions}}
-    at = open_terminal({"calls": [call]}, DONE, flags=flags)
-    at.type("go" + ENTER)
-    at.until("Which?")
-    at.until("› 1 Redis")
-    at.type(DOWN)
-    at.until("› 2 SQLite – one file")
-    at.type(ENTER)
-    at.until("And then?")
-    at.until("› 1 Redis")
-    at.type("2 of them")
-    at.until("answer › 2 of them")
-    at.type(ENTER)
-    at.until("Well.")
+    terminal = open_terminal({"calls": [call]}, DONE, flags=flags)
+    terminal.type("go" + ENTER)
+    terminal.until("Which?")
+    terminal.until("› 1 Redis")
+    terminal.type(DOWN)
+    terminal.until("› 2 SQLite – one file")
+    terminal.type(ENTER)
+    terminal.until("And then?")
+    terminal.until("› 1 Redis")
+    terminal.type("2 of them")
+    terminal.until("answer › 2 of them")
+    terminal.type(ENTER)
+    terminal.until("Well.")
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     assert '["SQLite","2 of them"]' in journal.read_text(encoding="utf-8")
@@ -121,13 +121,13 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
         subprocess.run(["git", "init", "-q", here], check=True)
         (here / "a").write_text("a")
         commit = bash('git add -A && git commit -qm "Say hello"')
-        at = open_terminal(
+        terminal = open_terminal(
             commit, DONE, flags=("--permission-mode", "sandbox"), directory=here
         )
-        at.type("go" + ENTER)
-        at.until("Well.")
+        terminal.type("go" + ENTER)
+        terminal.until("Well.")
 
-        assert "May bash run this?" not in at.text
+        assert "May bash run this?" not in terminal.text
         log = ["git", "log", "--format=%s by %an <%ae>"]
         completed_process = subprocess.run(
             log, cwd=here, check=True, capture_output=True, text=True
@@ -143,14 +143,14 @@ def test_promise_expand_shows_the_newest_result_in_full(
     pager.write_text('#!/bin/sh\ncat > "$0.seen"\n')
     pager.chmod(0o755)
     flags = ("--allow", "bash(seq *)")
-    at = open_terminal(bash("seq 1 3000"), DONE, flags=flags, PAGER=str(pager))
-    at.type("go" + ENTER)
-    at.until("Well.")
-    assert "… 2981 more lines; /expand shows all …" in at.text
-    at.until_asked()
-    at.type("/expand" + ENTER)
-    at.until_there(tmp_path / "pager.seen")
-    at.until_asked()
+    terminal = open_terminal(bash("seq 1 3000"), DONE, flags=flags, PAGER=str(pager))
+    terminal.type("go" + ENTER)
+    terminal.until("Well.")
+    assert "… 2981 more lines; /expand shows all …" in terminal.text
+    terminal.until_asked()
+    terminal.type("/expand" + ENTER)
+    terminal.until_there(tmp_path / "pager.seen")
+    terminal.until_asked()
 
     parts = (tmp_path / "pager.seen").read_text(encoding="utf-8").split()
     assert [word for word in parts if word.isdigit()][-3000:] == [*map(str, range(1, 3001))]
@@ -166,13 +166,13 @@ def test_promise_an_edit_that_would_fail_fails_without_a_question(
     edit = {"path": "hello.py", "old": "not there", "new": "x"}
     calls = [read, {"tool": "edit_file", "arguments": edit}]
     steps = [calls] if beside_a_read else [[call] for call in calls]
-    at = open_terminal(*({"calls": step} for step in steps), DONE)
-    at.type("go" + ENTER)
-    at.until("Well.")
+    terminal = open_terminal(*({"calls": step} for step in steps), DONE)
+    terminal.type("go" + ENTER)
+    terminal.until("Well.")
 
-    assert "failed: " in at.text
-    assert "edit_file change" not in at.text
-    assert "? Edit" not in at.text
+    assert "failed: " in terminal.text
+    assert "edit_file change" not in terminal.text
+    assert "? Edit" not in terminal.text
 
 
 def test_promise_the_address_of_a_link_is_shown_inside_tmux(
@@ -182,11 +182,13 @@ def test_promise_the_address_of_a_link_is_shown_inside_tmux(
     quote("reference/full-screen.md", "inside tmux, its address stands behind its text.")
     link = {"text": "See [it](https://example.org/a)."}
     for flags in ((), ("tui",)):
-        at = open_terminal(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
-        at.type("go" + ENTER)
-        at.until("See it (https://example.org/a).")
+        terminal = open_terminal(
+            link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0"
+        )
+        terminal.type("go" + ENTER)
+        terminal.until("See it (https://example.org/a).")
 
-        assert "\x1b]8;" not in at.raw
+        assert "\x1b]8;" not in terminal.raw
 
 
 @pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
@@ -194,15 +196,15 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
     open_terminal: OpenTerminal, flags: tuple[str, ...]
 ) -> None:
     quote("reference/terminal.md", "an empty input gets your message back.")
-    at = open_terminal({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
-    at.type("look at that" + ENTER)
-    at.until("tops" if flags else "stop")
-    at.type(ESC)
-    at.until("look at that" if flags else "instead.\n\n› look at that")
-    at.until_gone("Esc stops")
-    at.type("\x7f\x7fis" + ENTER)
-    at.until("look at this")
-    at.until("Well.")
+    terminal = open_terminal({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
+    terminal.type("look at that" + ENTER)
+    terminal.until("tops" if flags else "stop")
+    terminal.type(ESC)
+    terminal.until("look at that" if flags else "instead.\n\n› look at that")
+    terminal.until_gone("Esc stops")
+    terminal.type("\x7f\x7fis" + ENTER)
+    terminal.until("look at this")
+    terminal.until("Well.")
 
 
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["esc", "ctrl+c"])
@@ -211,13 +213,13 @@ def test_promise_esc_and_ctrl_c_stop_a_running_command(
 ) -> None:
     quote("reference/terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
     mark = f"61.{os.getpid()}"
-    at = open_terminal(
+    terminal = open_terminal(
         bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")
     )
-    at.type("go" + ENTER)
-    at.until_there(tmp_path / "begun")
-    at.type(key)
-    at.until("Type what to do instead.")
+    terminal.type("go" + ENTER)
+    terminal.until_there(tmp_path / "begun")
+    terminal.type(key)
+    terminal.until("Type what to do instead.")
 
     running = subprocess.run(
         ["ps", "-eo", "args"], capture_output=True, text=True, check=True

@@ -84,7 +84,7 @@ def test_expand_shows_an_edit_as_a_diff(scripted_terminal: OpenScriptedTerminal)
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ("/expand", "there is no result 1 in this session: there is none yet"),
         ("/expand 0", "/expand thinking or /expand message, not '0'"),
@@ -93,11 +93,11 @@ def test_expand_shows_an_edit_as_a_diff(scripted_terminal: OpenScriptedTerminal)
     ],
 )  # fmt: skip
 def test_expand_rejects_invalid_arguments(
-    scripted_terminal: OpenScriptedTerminal, typed: str, said: str
+    scripted_terminal: OpenScriptedTerminal, typed: str, message: str
 ) -> None:
     rows = scripted_terminal("Hello.").tell("hi", typed)
 
-    assert said in " ".join(rows)
+    assert message in " ".join(rows)
 
 
 @pytest.mark.parametrize(

@@ -23,17 +23,19 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
 ) -> None:
     with serve(MODELS) as address:
         env = {**SILENT, "OLLAMA_HOST": address, "TERM": "xterm-256color"}
-        at = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
-        at.until("Ollama on this machine")
-        at.choose("Ollama on this machine")
-        at.until("1 ollama/qwen3:8b")
-        at.choose("ollama/gemma4:4b")
-        at.until("ollama/gemma4:4b is now the default model")
-        if at.until_sent("esc later", "lists the commands") == 0:  # a sandbox works here
-            at.answer(ENTER)
-        at.until_asked()
-        at.type(CTRL_D)
-        assert at.end() == 0
+        terminal = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
+        terminal.until("Ollama on this machine")
+        terminal.choose("Ollama on this machine")
+        terminal.until("1 ollama/qwen3:8b")
+        terminal.choose("ollama/gemma4:4b")
+        terminal.until("ollama/gemma4:4b is now the default model")
+        if (
+            terminal.until_sent("esc later", "lists the commands") == 0
+        ):  # a sandbox works here
+            terminal.answer(ENTER)
+        terminal.until_asked()
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
 
         again = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
         again.until_asked()  # and not for a model
@@ -106,19 +108,21 @@ def test_a_message_typed_at_the_trust_question_is_sent_when_the_session_starts(
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     (tmp_path / "script").write_text('{"text": "Fixed."}\n')
-    at = Terminal(PROGRAM, "--script", "script", directory=tmp_path, compiled=compiled)
-    at.until("Trust this folder?")
-    at.until("› 1 not now")
-    at.type("fix it" + ENTER)
-    at.until("Your message is sent when the session starts.")
-    at.until_sent("› 1 not now", since=at.sent_bytes)
-    at.type("sk-ant-of-mine" + ENTER)
-    at.until("it was dropped")
-    at.answer("y")
-    at.until("Fixed.")
-    at.until_asked()
-    at.type(CTRL_D)
+    terminal = Terminal(
+        PROGRAM, "--script", "script", directory=tmp_path, compiled=compiled
+    )
+    terminal.until("Trust this folder?")
+    terminal.until("› 1 not now")
+    terminal.type("fix it" + ENTER)
+    terminal.until("Your message is sent when the session starts.")
+    terminal.until_sent("› 1 not now", since=terminal.sent_bytes)
+    terminal.type("sk-ant-of-mine" + ENTER)
+    terminal.until("it was dropped")
+    terminal.answer("y")
+    terminal.until("Fixed.")
+    terminal.until_asked()
+    terminal.type(CTRL_D)
 
-    assert at.end() == 0
-    assert "› fix it" in "\n".join(at.paper)
-    assert "sk-ant" not in at.raw
+    assert terminal.end() == 0
+    assert "› fix it" in "\n".join(terminal.paper)
+    assert "sk-ant" not in terminal.raw

@@ -58,11 +58,11 @@ def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
     terminals = list[Terminal]()
 
     def start(*flags: str, term: str = "xterm-256color") -> TerminalBeside:
-        at = TerminalBeside(
+        terminal = TerminalBeside(
             PROGRAM, *flags, directory=tmp_path, compiled=compiled, TERM=term
         )
-        terminals.append(at)
-        return at
+        terminals.append(terminal)
+        return terminal
 
     def open_(display: str, responses: Sequence[object], *flags: str) -> Terminal:
         lines = (f"{json.dumps(response)}\n" for response in (*responses, responses[-1]))
@@ -118,17 +118,17 @@ def read_for(terminal: Terminal, seconds: float) -> None:
 def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
     open_terminal: OpenTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = open_terminal(display, [response for response, _, _ in TURNS], "--yolo")
+    terminal = open_terminal(display, [response for response, _, _ in TURNS], "--yolo")
     esc, delays = PLAIN_ESC if display == "plain" else ESC, list[float]()
     for count, (_, moment, with_esc) in enumerate(TURNS, 1):
-        send(at, f"go {count}", display)
-        read_for(at, moment)
-        pressed_at, before = time.time(), at.sent_bytes
-        at.type(esc if with_esc else CTRL_C)
-        wait_for_turns(at, tmp_path, count)
+        send(terminal, f"go {count}", display)
+        read_for(terminal, moment)
+        pressed_at, before = time.time(), terminal.sent_bytes
+        terminal.type(esc if with_esc else CTRL_C)
+        wait_for_turns(terminal, tmp_path, count)
         delays.append(list_turn_end_times()[-1] - pressed_at)
         if display == "plain":  # before its prompt, Ctrl+C discards what was typed
-            at.until_sent("bypass >", since=before)
+            terminal.until_sent("bypass >", since=before)
 
     assert list_turn_ends(tmp_path) == ["interrupted"] * len(TURNS)
     assert not sleepers()
@@ -139,25 +139,25 @@ def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
 def test_typed_text_is_never_lost_and_never_answers_a_question(
     open_terminal: OpenTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = open_terminal(display, [ASKS] * len(MOMENTS), "--permission-mode", "default")
+    terminal = open_terminal(display, [ASKS] * len(MOMENTS), "--permission-mode", "default")
     for count, moment in enumerate(MOMENTS, 1):
-        send(at, f"go {count}", display)
-        read_for(at, moment)
+        send(terminal, f"go {count}", display)
+        read_for(terminal, moment)
         for letter in WORDS:
-            at.type(letter)
-            read_for(at, 0.02)
+            terminal.type(letter)
+            read_for(terminal, 0.02)
         if display == "plain":
-            at.type("\n")
-            at.until_sent("1 once", since=at.sent_bytes)
+            terminal.type("\n")
+            terminal.until_sent("1 once", since=terminal.sent_bytes)
         else:
-            at.until("Enter sends your message first")
-            assert f"› {WORDS}" in at.text
-        at.type(CTRL_C)
-        wait_for_turns(at, tmp_path, count)
+            terminal.until("Enter sends your message first")
+            assert f"› {WORDS}" in terminal.text
+        terminal.type(CTRL_C)
+        wait_for_turns(terminal, tmp_path, count)
         if display != "plain":
-            at.until(f"› {WORDS}")
-            at.type("\x15")  # Ctrl+U
-            at.until_gone(f"› {WORDS}")
+            terminal.until(f"› {WORDS}")
+            terminal.type("\x15")  # Ctrl+U
+            terminal.until_gone(f"› {WORDS}")
 
     assert not (tmp_path / "ran").exists()
     assert list_turn_ends(tmp_path) == ["interrupted"] * len(MOMENTS)
@@ -169,20 +169,20 @@ def test_digits_and_enter_typed_while_a_question_comes_choose_no_option(
 ) -> None:
     question = {"question": "Which?", "options": ["Redis", "SQLite"]}
     call = {"tool": "ask_user", "arguments": {"questions": [question]}}
-    at = open_terminal(display, [{**SPEECH, "calls": [call]}])
-    send(at, "go", display)
-    at.until("word")
+    terminal = open_terminal(display, [{**SPEECH, "calls": [call]}])
+    send(terminal, "go", display)
+    terminal.until("word")
     for number in range(200):
-        at.type("2" if number % 2 else ENTER)
-        read_for(at, 0.05)
-        if number > 20 and "a question waits" in at.text:
+        terminal.type("2" if number % 2 else ENTER)
+        read_for(terminal, 0.05)
+        if number > 20 and "a question waits" in terminal.text:
             break
     for number in range(10):  # it is on the screen by now
-        at.type("2" if number % 2 else ENTER)
-        read_for(at, 0.05)
-    at.until("a question waits")
-    at.type(CTRL_C)
-    wait_for_turns(at, tmp_path, 1)
+        terminal.type("2" if number % 2 else ENTER)
+        read_for(terminal, 0.05)
+    terminal.until("a question waits")
+    terminal.type(CTRL_C)
+    wait_for_turns(terminal, tmp_path, 1)
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     kinds = [json.loads(line)["kind"] for line in journal.read_text("utf-8").splitlines()]

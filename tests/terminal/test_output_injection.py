@@ -174,7 +174,7 @@ def test_control_sequences_in_markdown_are_escaped(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "[x](http://a.b/\x1b]8;;http://e.vil\x1b\\)",
         "<http://a.b/\x1b[2J>",
@@ -187,9 +187,9 @@ def test_control_sequences_in_markdown_are_escaped(
     ],
 )
 def test_control_sequences_in_markdown_are_escaped_with_colours_and_links(
-    scripted_terminal: OpenScriptedTerminal, said: str
+    scripted_terminal: OpenScriptedTerminal, message: str
 ) -> None:
-    terminal = scripted_terminal(said)
+    terminal = scripted_terminal(message)
     look = TerminalCapabilities(color=True, moves=True, links=True, room=lambda: 80)
     terminal.paper = Printer(terminal.out, look)
 

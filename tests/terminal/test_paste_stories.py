@@ -28,11 +28,11 @@ def start_turn(start_terminal: StartTerminal, directory: Path) -> Terminal:
     """A turn lasts until there is a file "go"; the next ones ask nothing."""
     text = "touch begun; until rm go 2>&-; do sleep 0.02; done"
     (directory / "held.sh").write_text(text, encoding="utf-8")
-    at = start_terminal("held")
-    at.type("go" + ENTER)
-    at.choose("this session")
-    at.until_there(directory / "begun")
-    return at
+    terminal = start_terminal("held")
+    terminal.type("go" + ENTER)
+    terminal.choose("this session")
+    terminal.until_there(directory / "begun")
+    return terminal
 
 
 @pytest.mark.parametrize("first", range(4))

@@ -25,19 +25,19 @@ def test_start_and_end_of_a_scheduled_run_are_printed_above_the_typed_text(
     book.add(new, began)
     answers = script(tmp_path, {"text": "All is well."})
 
-    at = Terminal(
+    terminal = Terminal(
         PROGRAM, "--script", answers, directory=tmp_path, size=(40, 120), compiled=compiled
     )
-    at.until("›")
-    at.type("half a wor")
-    at.until("half a wor")
-    at.until("All is well.")
-    at.until("› half a wor")
-    at.type("\x15/quit" + ENTER)
+    terminal.until("›")
+    terminal.type("half a wor")
+    terminal.until("half a wor")
+    terminal.until("All is well.")
+    terminal.until("› half a wor")
+    terminal.type("\x15/quit" + ENTER)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     (run,) = book.find(1).runs
-    lines = [row for row in at.rows if row.startswith("schedule 1:")]
+    lines = [row for row in terminal.rows if row.startswith("schedule 1:")]
     assert len(lines) == 2
     assert lines[0].startswith("schedule 1: runs, due ")
     assert lines[1] == f"schedule 1: answered (refold -r {run.session}): All is well."

@@ -61,13 +61,13 @@ def test_a_shell_command_is_refused_where_the_files_are_elsewhere(
 def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal("I see.")
+    terminal = scripted_terminal("I see.")
 
-    texts = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
+    texts = terminal.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
 
-    assert texts[2:6] == ["one", "two", str(at.here), "exit code 3"]
-    assert last_messages(at) == [
-        f"{HEAD}<shell>\n$ echo one; echo two >&2; pwd; exit 3\none\ntwo\n{at.here}\n"
+    assert texts[2:6] == ["one", "two", str(terminal.here), "exit code 3"]
+    assert last_messages(terminal) == [
+        f"{HEAD}<shell>\n$ echo one; echo two >&2; pwd; exit 3\none\ntwo\n{terminal.here}\n"
         "(exit code 3)\n</shell>",
         "fix that",
     ]
@@ -76,13 +76,15 @@ def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
 def test_a_shell_command_begins_no_turn_and_sets_no_session_title(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal("Well.")
+    terminal = scripted_terminal("Well.")
 
-    at.tell("!echo hi", "/todos", "")
+    terminal.tell("!echo hi", "/todos", "")
 
-    assert at.events(TurnStarted, Delivered) == []
-    assert [e.sender for e in at.events(Said) if isinstance(e, Said)] == [SHELL_SENDER]
-    view = fold(entry for entry, _ in codec.decode(at.store.lines))
+    assert terminal.events(TurnStarted, Delivered) == []
+    assert [e.sender for e in terminal.events(Said) if isinstance(e, Said)] == [
+        SHELL_SENDER
+    ]
+    view = fold(entry for entry, _ in codec.decode(terminal.store.lines))
     assert view.session.title == ""
     assert [*view.conversation.user_messages] == []
 
@@ -113,10 +115,10 @@ def test_a_shell_command_during_a_turn_is_delivered_with_the_next_message() -> N
 def test_a_shell_command_leaves_no_turn_to_interrupt(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal()
+    terminal = scripted_terminal()
 
     async def run_story() -> bool:
-        async with await at.session() as session:
+        async with await terminal.session() as session:
             await session.inbox.record_command("echo", "printed")
             return await session.inbox.interrupt()
 
@@ -126,45 +128,45 @@ def test_a_shell_command_leaves_no_turn_to_interrupt(
 def test_an_exclamation_mark_alone_prints_an_explanation(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal()
+    terminal = scripted_terminal()
 
-    texts = at.tell("!", "/shell  ")
+    texts = terminal.tell("!", "/shell  ")
 
     assert sum("runs a command in your own shell" in row for row in texts) == 2
-    assert at.events(Said) == []
+    assert terminal.events(Said) == []
 
 
 def test_control_sequences_in_shell_output_are_escaped_in_a_plain_terminal(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal("Well.")
+    terminal = scripted_terminal("Well.")
 
-    texts = at.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
+    texts = terminal.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
 
     assert "\\x1b[2Jred\\x1b[0m" in texts
-    assert "\nred\n" in last_messages(at)[0]
+    assert "\nred\n" in last_messages(terminal)[0]
 
 
 def test_secrets_in_shell_output_are_masked_in_the_journal(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
-    at = scripted_terminal("Well.")
+    terminal = scripted_terminal("Well.")
 
-    at.tell("!echo sk-ant-api03-" + "A" * 40, "so")
+    terminal.tell("!echo sk-ant-api03-" + "A" * 40, "so")
 
-    assert "sk-ant" not in "".join(map(str, at.store.lines))
+    assert "sk-ant" not in "".join(map(str, terminal.store.lines))
 
 
 def test_a_missing_shell_is_reported_by_name(
     scripted_terminal: OpenScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHELL", "/no/such/shell")
-    at = scripted_terminal()
+    terminal = scripted_terminal()
 
-    texts = at.tell("!ls")
+    texts = terminal.tell("!ls")
 
     assert any(row.startswith("/no/such/shell could not be started") for row in texts)
-    assert at.events(Said) == []
+    assert terminal.events(Said) == []
 
 
 @pytest.mark.parametrize("printed", ["", "one\ntwo", "$ x\n(exit code 1)"])

@@ -309,16 +309,16 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
     for line in [*DONE_BEFORE.get(str(page.relative_to(ROOT)), []), *blocks(page)]:
         if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):
             continue
-        at = Terminal(
+        terminal = Terminal(
             Path("/bin/bash"), "-o", "pipefail", "-c", fill_in(line), directory=place, compiled=compiled,
             **environ_with_refold(place),
         )  # fmt: skip
-        code = leave(at)
+        code = leave(terminal)
         if line.startswith("refold mcp add ") and code == 1:
             # Without a network and a key the server does not work; the entry is kept.
-            code = int(" is in " not in at.text)
+            code = int(" is in " not in terminal.text)
         if code:
-            failed.append((line, f"{code}: {at.text.strip()}"))
+            failed.append((line, f"{code}: {terminal.text.strip()}"))
 
     assert failed == []
 

@@ -229,23 +229,23 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
         return write_reply(f"n{number}") if not calls else Reply(f"finished {number}.")
 
     with place(tmp_path, compiled, reply) as (here, afternoon):
-        at = here.terminal()
-        at.until("›")
+        terminal = here.terminal()
+        terminal.until("›")
         for n in range(TURNS):
-            at.type(f"turn {n}{ENTER}")
-            at.until_sent(f"finished {n}.", since=at.sent_bytes)
-            at.until_asked("bypass ›")
+            terminal.type(f"turn {n}{ENTER}")
+            terminal.until_sent(f"finished {n}.", since=terminal.sent_bytes)
+            terminal.until_asked("bypass ›")
         result = afternoon.said  # a title may be asked for later
-        at.type("/quit" + ENTER)
-        assert at.end() == 0
+        terminal.type("/quit" + ENTER)
+        assert terminal.end() == 0
         count, dollars = here.paid()
 
     assert lines(here) == [f"n{n}" for n in range(TURNS)]
     happened = afternoon.weather.happened
     assert happened["overloaded"] >= 2
     assert happened["reset"] >= 16
-    assert "attempt 2 of 10, next in" in at.raw
-    assert at.raw.count("dropped,") >= 16
+    assert "attempt 2 of 10, next in" in terminal.raw
+    assert terminal.raw.count("dropped,") >= 16
     assert result <= count <= afternoon.said
     assert dollars > 2 * TURNS * 0.02
 

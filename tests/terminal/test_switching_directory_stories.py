@@ -44,7 +44,7 @@ def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]
             *arguments,
         )
         term = TERMS[display]
-        at = Terminal(
+        terminal = Terminal(
             PROGRAM,
             *flags,
             directory=directory,
@@ -52,8 +52,8 @@ def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]
             size=(40, 240),
             TERM=term,
         )
-        terminals.append(at)
-        return at
+        terminals.append(terminal)
+        return terminal
 
     yield start
     for terminal in terminals:
@@ -64,24 +64,24 @@ def start_terminal(directory_b: Path, compiled: Path) -> Iterator[StartTerminal]
 def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     display: str, start_terminal: StartTerminal, directory_b: Path
 ) -> None:
-    at = start_terminal(display)
-    at.until_asked(">" if display == "plain" else "›")
-    at.type("hello" + ENTER)
-    at.until("Answer a.")
-    at.until_asked(">" if display == "plain" else "›")
-    at.type("/cd ../b" + ENTER)
-    at.until("runs without asking: bash(pwd *)")
-    at.until("when they change. y/n")
-    at.type("n" if display == "line" else "n" + ENTER)
-    at.until("Its settings and instructions are ignored.")
-    at.until("not trusted, so these settings are ignored")
-    at.type("go" + ENTER)
-    at.until("May bash run this?")
-    at.until("› 1 once" if display != "plain" else "> 1 once")
-    at.type("y" if display == "line" else "y" + ENTER)
-    at.until("Answer b.")
-    os.kill(at.child.pid, signal.SIGKILL)
-    at.end()
+    terminal = start_terminal(display)
+    terminal.until_asked(">" if display == "plain" else "›")
+    terminal.type("hello" + ENTER)
+    terminal.until("Answer a.")
+    terminal.until_asked(">" if display == "plain" else "›")
+    terminal.type("/cd ../b" + ENTER)
+    terminal.until("runs without asking: bash(pwd *)")
+    terminal.until("when they change. y/n")
+    terminal.type("n" if display == "line" else "n" + ENTER)
+    terminal.until("Its settings and instructions are ignored.")
+    terminal.until("not trusted, so these settings are ignored")
+    terminal.type("go" + ENTER)
+    terminal.until("May bash run this?")
+    terminal.until("› 1 once" if display != "plain" else "> 1 once")
+    terminal.type("y" if display == "line" else "y" + ENTER)
+    terminal.until("Answer b.")
+    os.kill(terminal.child.pid, signal.SIGKILL)
+    terminal.end()
 
     again = start_terminal(display, "-c", directory=directory_b)
     again.until("1 not now")
@@ -99,20 +99,20 @@ def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
     start_terminal: StartTerminal, directory_b: Path
 ) -> None:
     (directory_b / ".refold/config.toml").unlink()
-    at = start_terminal("line")
-    at.until_asked()
-    at.type("/cd ../b" + ENTER + "hello" + ENTER)
-    at.until("Answer a.")
-    at.until_asked()
-    at.type("see @unh")
-    at.until("unheard-of.txt")
-    at.type("\x03")
-    at.until_asked()
-    at.type("/quit" + ENTER)
+    terminal = start_terminal("line")
+    terminal.until_asked()
+    terminal.type("/cd ../b" + ENTER + "hello" + ENTER)
+    terminal.until("Answer a.")
+    terminal.until_asked()
+    terminal.type("see @unh")
+    terminal.until("unheard-of.txt")
+    terminal.type("\x03")
+    terminal.until_asked()
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
-    assert f"refold · script/script · {directory_b}" in at.rows
-    assert "To resume: refold -r 20" in at.text
+    assert terminal.end() == 0
+    assert f"refold · script/script · {directory_b}" in terminal.rows
+    assert "To resume: refold -r 20" in terminal.text
 
 
 def test_after_cd_completion_offers_the_templates_of_the_new_folder(
@@ -121,17 +121,17 @@ def test_after_cd_completion_offers_the_templates_of_the_new_folder(
     (directory_b / ".refold/config.toml").unlink()
     (directory_b / ".refold/commands").mkdir()
     (directory_b / ".refold/commands/greet.md").write_text("Say hello to $1.")
-    at = start_terminal("line")
-    at.until_asked()
-    at.type("/cd ../b" + ENTER)
-    at.until("will be sent to the model. y/n")
-    at.type("y")
-    at.until(str(directory_b))
-    at.until_asked()
-    at.type("/gree")
-    at.until("Say hello to")
-    at.type("\x03")
-    at.until_asked()
-    at.type("/quit" + ENTER)
+    terminal = start_terminal("line")
+    terminal.until_asked()
+    terminal.type("/cd ../b" + ENTER)
+    terminal.until("will be sent to the model. y/n")
+    terminal.type("y")
+    terminal.until(str(directory_b))
+    terminal.until_asked()
+    terminal.type("/gree")
+    terminal.until("Say hello to")
+    terminal.type("\x03")
+    terminal.until_asked()
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
+    assert terminal.end() == 0

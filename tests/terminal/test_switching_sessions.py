@@ -24,9 +24,11 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], T
     def start(display: str) -> Terminal:
         arguments = ("--script", "script", "--trust", "--display", display)
         environ = {"TERM": TERMS[display]}
-        at = Terminal(PROGRAM, *arguments, directory=tmp_path, compiled=compiled, **environ)
-        terminals.append(at)
-        return at
+        terminal = Terminal(
+            PROGRAM, *arguments, directory=tmp_path, compiled=compiled, **environ
+        )
+        terminals.append(terminal)
+        return terminal
 
     yield start
     for terminal in terminals:

@@ -58,9 +58,9 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
         script.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         result = ("--script", "script", "--display", display, *flags)
         env = {"TERM": TERMS[display], **env}
-        at = Terminal(PROGRAM, *result, directory=tmp_path, compiled=compiled, **env)
-        terminals.append(at)
-        return at
+        terminal = Terminal(PROGRAM, *result, directory=tmp_path, compiled=compiled, **env)
+        terminals.append(terminal)
+        return terminal
 
     yield start
     for at in terminals:
@@ -115,25 +115,25 @@ def sleeping_commands() -> list[str]:
 def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
     start_terminal: StartTerminal, display: str
 ) -> None:
-    at = start_terminal(display, [LONG, SHORT])
-    begin_turn(at, display)
-    at.until("word word")
-    at.type(CTRL_C)
-    at.until(f"instead.\n\n{DISPLAYS[display][0]}")
-    send(at, display, "be short")
-    at.until("As you like.")
+    terminal = start_terminal(display, [LONG, SHORT])
+    begin_turn(terminal, display)
+    terminal.until("word word")
+    terminal.type(CTRL_C)
+    terminal.until(f"instead.\n\n{DISPLAYS[display][0]}")
+    send(terminal, display, "be short")
+    terminal.until("As you like.")
 
-    leave(at, display)
+    leave(terminal, display)
 
 
 @pytest.mark.slow
 def test_ctrl_c_directly_after_enter_stops_the_turn(start_terminal: StartTerminal) -> None:
-    at = start_terminal("line", [LONG, SHORT])
-    at.until("leaves\n\n›")
-    at.type(f"go\r{CTRL_C}")
-    at.until("stopped")
+    terminal = start_terminal("line", [LONG, SHORT])
+    terminal.until("leaves\n\n›")
+    terminal.type(f"go\r{CTRL_C}")
+    terminal.until("stopped")
 
-    leave(at, "line")
+    leave(terminal, "line")
 
 
 @pytest.mark.slow
@@ -141,16 +141,16 @@ def test_ctrl_c_directly_after_enter_stops_the_turn(start_terminal: StartTermina
 def test_ctrl_c_ends_processes_started_by_a_tool(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = start_terminal(display, [SLEEP, SHORT], "--yolo")
-    at.until(f"bypass {DISPLAYS[display][0]}")
-    send(at, display, "go")
-    at.until_there(tmp_path / "begun")
-    at.type(CTRL_C)
-    at.until("\nstopped")
-    at.until_asked(f"bypass {DISPLAYS[display][0]}")
-    at.type(CTRL_D)
+    terminal = start_terminal(display, [SLEEP, SHORT], "--yolo")
+    terminal.until(f"bypass {DISPLAYS[display][0]}")
+    send(terminal, display, "go")
+    terminal.until_there(tmp_path / "begun")
+    terminal.type(CTRL_C)
+    terminal.until("\nstopped")
+    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    terminal.type(CTRL_D)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     assert sleeping_commands() == []
 
 
@@ -159,21 +159,21 @@ def test_ctrl_c_ends_processes_started_by_a_tool(
 def test_text_typed_during_a_turn_is_queued_in_every_display(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = start_terminal(display, [SLEEP, SHORT], "--yolo")
-    at.until(f"bypass {DISPLAYS[display][0]}")
-    send(at, display, "go")
-    at.until_there(tmp_path / "begun")
-    at.type("hurry up")
+    terminal = start_terminal(display, [SLEEP, SHORT], "--yolo")
+    terminal.until(f"bypass {DISPLAYS[display][0]}")
+    send(terminal, display, "go")
+    terminal.until_there(tmp_path / "begun")
+    terminal.type("hurry up")
     if display != "plain":  # which is reported when the line is complete
-        at.until("at the next step")
-        at.until("hurry up")
-    send(at, display, "")
+        terminal.until("at the next step")
+        terminal.until("hurry up")
+    send(terminal, display, "")
     if display == "line":
-        at.until_gone("at the next step")
-    at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
-    wait_until_recorded(at, "hurry up")  # before that, Ctrl+C takes the line back
-    at.type(CTRL_C)
-    at.until("Not sent yet: hurry up.")
+        terminal.until_gone("at the next step")
+    terminal.until(f"\n{DISPLAYS[display][0]} hurry up\n")
+    wait_until_recorded(terminal, "hurry up")  # before that, Ctrl+C takes the line back
+    terminal.type(CTRL_C)
+    terminal.until("Not sent yet: hurry up.")
 
 
 @pytest.mark.slow
@@ -181,16 +181,16 @@ def test_text_typed_during_a_turn_is_queued_in_every_display(
 def test_ctrl_c_at_the_prompt_clears_the_typed_text(
     start_terminal: StartTerminal, display: str
 ) -> None:
-    at = start_terminal(display, [SHORT])
-    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
-    at.type("half a line")
-    at.until("half a line")
-    at.type(CTRL_C)
-    at.until_asked(DISPLAYS[display][0])
-    send(at, display, "go")
-    at.until("As you like.")
+    terminal = start_terminal(display, [SHORT])
+    terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    terminal.type("half a line")
+    terminal.until("half a line")
+    terminal.type(CTRL_C)
+    terminal.until_asked(DISPLAYS[display][0])
+    send(terminal, display, "go")
+    terminal.until("As you like.")
 
-    wait_until_recorded(at, '"text":"go"')
+    wait_until_recorded(terminal, '"text":"go"')
 
 
 @pytest.mark.slow
@@ -206,23 +206,23 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(
 def test_ctrl_c_leaves_every_dialog(
     start_terminal: StartTerminal, display: str, line: object, asked: str, left: str
 ) -> None:
-    at = start_terminal(display, [line, SHORT])
-    begin_turn(at, display, "/plan go" if line is PLAN else "go")
-    at.until(asked)
+    terminal = start_terminal(display, [line, SHORT])
+    begin_turn(terminal, display, "/plan go" if line is PLAN else "go")
+    terminal.until(asked)
     if line is ASK:
-        send(at, display, "2")
-        at.until("Why?")
-        at.until("(Enter for none)")
-    at.type(CTRL_C)
-    at.until(left)
-    at.until(
+        send(terminal, display, "2")
+        terminal.until("Why?")
+        terminal.until("(Enter for none)")
+    terminal.type(CTRL_C)
+    terminal.until(left)
+    terminal.until(
         f"plan {DISPLAYS[display][0]}"
         if line is PLAN
         else f"instead.\n\n{DISPLAYS[display][0]}"
     )
-    at.type(CTRL_D)
+    terminal.type(CTRL_D)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -231,18 +231,18 @@ def test_ctrl_c_stops_a_compaction_requested_by_the_user(
     start_terminal: StartTerminal, display: str
 ) -> None:
     talk = {"text": "Well. " * 200}
-    at = start_terminal(display, [talk, talk, talk, talk, LONG, SHORT])
-    begin_turn(at, display, "one")
+    terminal = start_terminal(display, [talk, talk, talk, talk, LONG, SHORT])
+    begin_turn(terminal, display, "one")
     for words in ("two", "three", "four", "/compact"):
-        at.until_sent(" out", since=at.sent_bytes)
-        at.until_asked(DISPLAYS[display][0])
-        send(at, display, words)
-    at.until("requesting a summary")
-    at.type(CTRL_C)
+        terminal.until_sent(" out", since=terminal.sent_bytes)
+        terminal.until_asked(DISPLAYS[display][0])
+        send(terminal, display, words)
+    terminal.until("requesting a summary")
+    terminal.type(CTRL_C)
 
-    at.until(f"The conversation is unchanged.\n\n{DISPLAYS[display][0]}")
-    at.type(CTRL_D)
-    assert at.end() == 0
+    terminal.until(f"The conversation is unchanged.\n\n{DISPLAYS[display][0]}")
+    terminal.type(CTRL_D)
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -255,20 +255,20 @@ def test_ctrl_c_stops_an_automatic_compaction(
     filled = "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
     (home / "config.toml").write_text(filled)
     talk = {"text": "Well. " * 400}
-    at = start_terminal(display, [talk, talk, LONG, SHORT, SHORT])
-    begin_turn(at, display, "one")
+    terminal = start_terminal(display, [talk, talk, LONG, SHORT, SHORT])
+    begin_turn(terminal, display, "one")
     for words in ("two", "three"):
-        at.until_sent(" out", since=at.sent_bytes)
-        at.until_asked(DISPLAYS[display][0])
-        send(at, display, words)
-    at.until("requesting a summary")
-    at.type(CTRL_C)
-    at.until("Not sent yet: three.")
-    at.until_asked(DISPLAYS[display][0])
-    send(at, display, "be short")
-    at.until("As you like.")
+        terminal.until_sent(" out", since=terminal.sent_bytes)
+        terminal.until_asked(DISPLAYS[display][0])
+        send(terminal, display, words)
+    terminal.until("requesting a summary")
+    terminal.type(CTRL_C)
+    terminal.until("Not sent yet: three.")
+    terminal.until_asked(DISPLAYS[display][0])
+    send(terminal, display, "be short")
+    terminal.until("As you like.")
 
-    leave(at, display)
+    leave(terminal, display)
 
 
 @pytest.mark.slow
@@ -278,31 +278,33 @@ def test_ctrl_z_suspends_and_fg_resumes_the_session(
 ) -> None:
     (tmp_path / "script").write_text(json.dumps(LONG))
     command = f"{sys.executable} {PROGRAM} --script script --display {display}"
-    at = Terminal(
+    terminal = Terminal(
         Path("/bin/bash"), "--norc", "--noediting", "-i", directory=tmp_path, compiled=compiled,
         TERM=TERMS[display], PS1="shell$ ",
     )  # fmt: skip
-    at.type(f"{command}\n")
-    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    terminal.type(f"{command}\n")
+    terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
     for moment in ("at the prompt", "at work"):
-        at.type(CTRL_Z)
-        at.until_sent("Stopped", since=at.sent_bytes)
-        at.type(f"stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $? {moment}\n")
-        at.until(f"0\n1 {moment}")
-        at.type("fg\n")
+        terminal.type(CTRL_Z)
+        terminal.until_sent("Stopped", since=terminal.sent_bytes)
+        terminal.type(
+            f"stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $? {moment}\n"
+        )
+        terminal.until(f"0\n1 {moment}")
+        terminal.type("fg\n")
         if moment == "at the prompt":
-            at.until_asked(DISPLAYS[display][0])
-            send(at, display, "go")
-            at.until("word word")
-    at.until_sent("word", since=at.sent_bytes)
-    at.type(CTRL_C)
-    at.until("\nstopped")
-    at.until_asked(DISPLAYS[display][0])
-    at.type(CTRL_D)
-    at.until_asked("shell$")
-    at.type("exit\n")
+            terminal.until_asked(DISPLAYS[display][0])
+            send(terminal, display, "go")
+            terminal.until("word word")
+    terminal.until_sent("word", since=terminal.sent_bytes)
+    terminal.type(CTRL_C)
+    terminal.until("\nstopped")
+    terminal.until_asked(DISPLAYS[display][0])
+    terminal.type(CTRL_D)
+    terminal.until_asked("shell$")
+    terminal.type("exit\n")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -319,16 +321,16 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
     )
     env = {"TERM": TERMS[display]}
     texts = ("-m", "mine/one", "--display", display)
-    at = Terminal(PROGRAM, *texts, directory=tmp_path, compiled=tmp_path, **env)
-    begin_turn(at, display)
-    at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
-    at.type(CTRL_C)
-    at.until("stopped")
+    terminal = Terminal(PROGRAM, *texts, directory=tmp_path, compiled=tmp_path, **env)
+    begin_turn(terminal, display)
+    terminal.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
+    terminal.type(CTRL_C)
+    terminal.until("stopped")
     if display == "line":
-        at.until("instead.\n\n› go")  # the message comes back
-        at.type("\x15")  # Ctrl+U
+        terminal.until("instead.\n\n› go")  # the message comes back
+        terminal.type("\x15")  # Ctrl+U
 
-    leave(at, display)
+    leave(terminal, display)
 
 
 @pytest.mark.slow
@@ -336,19 +338,19 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
 def test_ctrl_c_stops_the_turn_and_its_subagent(
     start_terminal: StartTerminal, display: str
 ) -> None:
-    at = start_terminal(display, [CHILD, COUNTS, SHORT], "--yolo")
-    at.until(f"bypass {DISPLAYS[display][0]}")
-    send(at, display, "go")
-    at.until("child-1")
-    at.type(CTRL_C)
-    at.until("instead.")
-    at.until_asked(f"bypass {DISPLAYS[display][0]}")
-    send(at, display, "be short")
-    at.until("As you like.")
-    at.until_asked(f"bypass {DISPLAYS[display][0]}")
-    at.type(CTRL_D)
+    terminal = start_terminal(display, [CHILD, COUNTS, SHORT], "--yolo")
+    terminal.until(f"bypass {DISPLAYS[display][0]}")
+    send(terminal, display, "go")
+    terminal.until("child-1")
+    terminal.type(CTRL_C)
+    terminal.until("instead.")
+    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    send(terminal, display, "be short")
+    terminal.until("As you like.")
+    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    terminal.type(CTRL_D)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -356,15 +358,15 @@ def test_ctrl_c_stops_the_turn_and_its_subagent(
 def test_ctrl_c_ends_a_shell_command_of_the_user(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = start_terminal(display, [SHORT], SHELL="/bin/sh")
-    begin_turn(at, display, f"!echo > begun; exec sleep {SECONDS}")
-    at.until_there(tmp_path / "begun")
-    at.type(CTRL_C)
-    at.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
-    send(at, display, "go")
-    at.until("As you like.")
+    terminal = start_terminal(display, [SHORT], SHELL="/bin/sh")
+    begin_turn(terminal, display, f"!echo > begun; exec sleep {SECONDS}")
+    terminal.until_there(tmp_path / "begun")
+    terminal.type(CTRL_C)
+    terminal.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
+    send(terminal, display, "go")
+    terminal.until("As you like.")
 
-    leave(at, display)
+    leave(terminal, display)
     assert sleeping_commands() == []
 
 
@@ -373,18 +375,18 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
 def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
     start_terminal: StartTerminal, display: str
 ) -> None:
-    at = start_terminal(display, [SHORT])
-    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
-    at.type(CTRL_C)
-    at.until("Press Ctrl+C again to leave, or Ctrl+D.")
-    send(at, display, "go")
-    at.until("As you like.")
-    at.until(f" s\n\n{DISPLAYS[display][0]}")
+    terminal = start_terminal(display, [SHORT])
+    terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    terminal.type(CTRL_C)
+    terminal.until("Press Ctrl+C again to leave, or Ctrl+D.")
+    send(terminal, display, "go")
+    terminal.until("As you like.")
+    terminal.until(f" s\n\n{DISPLAYS[display][0]}")
     for _ in range(2):
-        at.type(CTRL_C)
-        at.until_sent("leave" if _ == 0 else "To resume", since=at.sent_bytes)
+        terminal.type(CTRL_C)
+        terminal.until_sent("leave" if _ == 0 else "To resume", since=terminal.sent_bytes)
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow
@@ -392,12 +394,12 @@ def test_ctrl_c_before_the_first_prompt_exits_with_130_and_no_traceback(
     start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
-    at = start_terminal("line", [SHORT])
-    at.until("1 not now")
-    at.type(CTRL_C)
+    terminal = start_terminal("line", [SHORT])
+    terminal.until("1 not now")
+    terminal.type(CTRL_C)
 
-    assert at.end() == 130
-    assert "Traceback" not in at.text
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.text
 
 
 @pytest.mark.slow
@@ -407,17 +409,17 @@ def test_ctrl_c_in_the_first_run_exits_with_130(
 ) -> None:
     for keys in ("", "1"):
         env = {"TERM": TERMS[display], "OLLAMA_HOST": "127.0.0.1:9"}
-        at = Terminal(
+        terminal = Terminal(
             PROGRAM, "--display", display, directory=tmp_path, compiled=compiled, **env
         )
-        at.until("esc quit")
+        terminal.until("esc quit")
         if keys:
-            at.type(f"{keys}\r" if display == "line" else f"{keys}\n")
-            at.until("Key or provider")
-        at.type(CTRL_C)
+            terminal.type(f"{keys}\r" if display == "line" else f"{keys}\n")
+            terminal.until("Key or provider")
+        terminal.type(CTRL_C)
 
-        assert at.end() == 130
-        assert "Traceback" not in at.text
+        assert terminal.end() == 130
+        assert "Traceback" not in terminal.text
 
 
 @pytest.mark.slow
@@ -432,27 +434,29 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
     moment: str,
 ) -> None:
     first = {"tool": SLEEP, "question": CALL_EDIT, "prompt": SHORT}.get(moment, LONG)
-    at = start_terminal(display, [first, SHORT], *(["--yolo"] if moment == "tool" else []))
-    at.until(DISPLAYS[display][0])
-    send(at, display, "go")
+    terminal = start_terminal(
+        display, [first, SHORT], *(["--yolo"] if moment == "tool" else [])
+    )
+    terminal.until(DISPLAYS[display][0])
+    send(terminal, display, "go")
     if moment == "tool":
-        at.until_there(tmp_path / "begun")
+        terminal.until_there(tmp_path / "begun")
     else:
-        at.until(
+        terminal.until(
             {"question": "no, and why", "prompt": "As you like."}.get(moment, "word word")
         )
     if moment == "draft":
-        at.type("half a line")
-        at.until("half a line")
+        terminal.type("half a line")
+        terminal.until("half a line")
     if moment == "prompt":
-        at.until(f" s\n\n{DISPLAYS[display][0]}")
-    at.child.kill(number)
+        terminal.until(f" s\n\n{DISPLAYS[display][0]}")
+    terminal.child.kill(number)
 
-    assert at.end() == 128 + number
+    assert terminal.end() == 128 + number
     assert list_turn_ends(tmp_path) == ["answered" if moment == "prompt" else "interrupted"]
-    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
-    assert "running" not in at.text.rsplit("\n", 3)[-1]
-    assert not at.screen.cursor.hidden
+    assert terminal.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    assert "running" not in terminal.text.rsplit("\n", 3)[-1]
+    assert not terminal.screen.cursor.hidden
 
 
 @pytest.mark.slow
@@ -460,12 +464,12 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
 def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
     start_terminal: StartTerminal, tmp_path: Path, display: str
 ) -> None:
-    at = start_terminal(display, [LONG, SHORT])
-    begin_turn(at, display)
-    at.until("word word")
-    at.child.close(force=False)
+    terminal = start_terminal(display, [LONG, SHORT])
+    begin_turn(terminal, display)
+    terminal.until("word word")
+    terminal.child.close(force=False)
 
-    assert not at.child.isalive()
+    assert not terminal.child.isalive()
     assert list_turn_ends(tmp_path) == ["interrupted"]
 
 
@@ -478,17 +482,20 @@ def test_a_resize_applies_to_a_block_that_is_not_printed_yet(
     words = (
         f"Long words that came before.\n\n| name | what |\n|---|---|\n{rows}\nIt ends.\n"
     )
-    at = start_terminal(display, [{"text": words, "pause": 0.002}])
-    begin_turn(at, display)
-    at.until("row 1")
-    at.child.setwinsize(40, 24)
-    at.screen.resize(40, 24)
-    at.until(f" s\n\n{DISPLAYS[display][0]}")
+    terminal = start_terminal(display, [{"text": words, "pause": 0.002}])
+    begin_turn(terminal, display)
+    terminal.until("row 1")
+    terminal.child.setwinsize(40, 24)
+    terminal.screen.resize(40, 24)
+    terminal.until(f" s\n\n{DISPLAYS[display][0]}")
 
-    begins = at.rows.index("name  │ what")
-    assert at.rows[begins + 2 : begins + 4] == ["row 0 │ some words about", "      │ it"]
-    assert "writing" not in at.text
-    leave(at, display)
+    begins = terminal.rows.index("name  │ what")
+    assert terminal.rows[begins + 2 : begins + 4] == [
+        "row 0 │ some words about",
+        "      │ it",
+    ]
+    assert "writing" not in terminal.text
+    leave(terminal, display)
 
 
 @pytest.mark.slow
@@ -498,12 +505,12 @@ def test_an_internal_error_restores_the_terminal_modes(
 ) -> None:
     mistake = STAGE.with_name("stage_mistake.py")
     env = {"TERM": TERMS[display], "SHOWN": display}
-    at = Terminal(mistake, directory=tmp_path, compiled=compiled, **env)
-    begin_turn(at, display)
+    terminal = Terminal(mistake, directory=tmp_path, compiled=compiled, **env)
+    begin_turn(terminal, display)
 
-    assert at.end() == 1
-    assert "word word" in at.paper or display != "plain"
-    assert any(row.startswith("  + Exception Group Traceback") for row in at.paper)
-    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
-    assert at.raw.rfind("\x1b[?2004h") <= at.raw.rfind("\x1b[?2004l")
-    assert not at.screen.cursor.hidden
+    assert terminal.end() == 1
+    assert "word word" in terminal.paper or display != "plain"
+    assert any(row.startswith("  + Exception Group Traceback") for row in terminal.paper)
+    assert terminal.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    assert terminal.raw.rfind("\x1b[?2004h") <= terminal.raw.rfind("\x1b[?2004l")
+    assert not terminal.screen.cursor.hidden

@@ -75,9 +75,9 @@ def start_terminal(
 
     def start(story: str, term: str, **env: object) -> Terminal:
         own = {"TERMINFO_DIRS": f"{entries}:", "TERM": term, "COLORTERM": "", **env}
-        at = Terminal(STAGE, story, directory=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
-        terminals.append(at)
-        return at
+        terminal = Terminal(STAGE, story, directory=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
+        terminals.append(terminal)
+        return terminal
 
     yield start
     for at in terminals:
@@ -118,19 +118,19 @@ def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
 ) -> None:
     if not (known := strings(term, entries)):
         pytest.skip(f"optional: terminfo has no entry {term} here (ncurses-term)")
-    at = start_terminal("busy", term, SHOWN="status")
+    terminal = start_terminal("busy", term, SHOWN="status")
 
-    work_through(at)
+    work_through(terminal)
 
-    left = at.raw.replace("\r\n", "\n")
+    left = terminal.raw.replace("\r\n", "\n")
     for text in known:
         left = left.replace(text, "")
     assert PRINTABLE.findall(left) == []
-    assert "thinking" not in at.text or "\x1b[K" not in known
-    if "\r\x1b[K" in at.raw:  # pyte knows this one
-        assert "running" not in at.text
-        assert [row for row in at.rows if row][-1].startswith("To resume")
-        assert "There: one, two." in [row.replace("`", "") for row in at.rows]
+    assert "thinking" not in terminal.text or "\x1b[K" not in known
+    if "\r\x1b[K" in terminal.raw:  # pyte knows this one
+        assert "running" not in terminal.text
+        assert [row for row in terminal.rows if row][-1].startswith("To resume")
+        assert "There: one, two." in [row.replace("`", "") for row in terminal.rows]
 
 
 @pytest.mark.slow
@@ -138,13 +138,13 @@ def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
 def test_a_terminal_without_cursor_movement_gets_the_plain_display(
     start_terminal: StartTerminal, term: str
 ) -> None:
-    at = start_terminal("busy", term, SHOWN="status")
-    at.until_sent("Using the plain display")
-    at.until_sent("> ")
-    at.type("exit\n")
+    terminal = start_terminal("busy", term, SHOWN="status")
+    terminal.until_sent("Using the plain display")
+    terminal.until_sent("> ")
+    terminal.type("exit\n")
 
-    assert at.end() == 0
-    assert PRINTABLE.findall(at.raw.replace("\r\n", "\n")) == []
+    assert terminal.end() == 0
+    assert PRINTABLE.findall(terminal.raw.replace("\r\n", "\n")) == []
 
 
 @pytest.mark.slow
@@ -155,12 +155,12 @@ def test_a_terminal_without_cursor_movement_gets_the_plain_display(
 def test_the_display_is_chosen_by_terminal_type(
     start_terminal: StartTerminal, term: str, shown: str
 ) -> None:
-    at = start_terminal("talk", term)
-    at.until_sent("> " if shown == "plain" else "›")
-    at.type("/quit\r")
+    terminal = start_terminal("talk", term)
+    terminal.until_sent("> " if shown == "plain" else "›")
+    terminal.type("/quit\r")
 
-    assert at.end() == 0
-    drawn = "\x1b[?2004h" in at.raw
+    assert terminal.end() == 0
+    drawn = "\x1b[?2004h" in terminal.raw
     assert drawn == (shown == "line")
 
 
@@ -187,14 +187,16 @@ def test_the_plain_display_prints_only_printable_text_and_newlines(
     start_terminal: StartTerminal, story: str, columns: int, shown: tuple[str, str]
 ) -> None:
     term, display = shown
-    at = start_terminal(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
+    terminal = start_terminal(
+        story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001"
+    )
     for text, result in ANSWERS[story]:
-        since = at.sent_bytes
-        at.until_sent(text, since=since)
-        at.type(result)
-    at.until_sent(" s\r\n\r\n> ", since=at.sent_bytes)
-    at.type("exit\n")
+        since = terminal.sent_bytes
+        terminal.until_sent(text, since=since)
+        terminal.type(result)
+    terminal.until_sent(" s\r\n\r\n> ", since=terminal.sent_bytes)
+    terminal.type("exit\n")
 
-    assert at.end() == 0
-    typed = at.raw.replace("\r\n", "\n").replace("^[", "")
+    assert terminal.end() == 0
+    typed = terminal.raw.replace("\r\n", "\n").replace("^[", "")
     assert PRINTABLE.findall(typed) == []

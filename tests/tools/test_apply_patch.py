@@ -132,7 +132,7 @@ def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         (("*** Update File: b", "@@", "-zzz", "+b"), "Hunk 1 (line 7 of the patch) was not found in b"),
         (("*** Add File: b", "+x"), "b already exists: change it with *** Update File"),
@@ -164,7 +164,7 @@ def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
     ],
 )  # fmt: skip
 def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
-    place: ToolDirectory, section: tuple[str, ...], said: str
+    place: ToolDirectory, section: tuple[str, ...], message: str
 ) -> None:
     write_files(place, a="a\n", b="b\n", c="c\n", stale="a\n", binary=b"\0")
     (place.directory / "stale").write_text("a\nby somebody else\n")
@@ -175,7 +175,7 @@ def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
 
     text = refusal_of(place, make_patch("*** Update File: a", "@@", "-a", "+b", *section))
 
-    assert said in text
+    assert message in text
     assert not list(place.directory.glob(".refold*"))
 
 
@@ -458,7 +458,7 @@ def test_line_end_markers_and_insertions_of_a_unified_diff_are_applied(
 
 
 @pytest.mark.parametrize(
-    ("diff", "said"),
+    ("diff", "message"),
     [
         ("--- a/a\n+++ b/b\n@@ -1 +1 @@\n-a\n+b\n", "two files are named, a and b"),
         ("--- a/a\n+++ b/a\n", "a is named, and no change"),
@@ -472,11 +472,11 @@ def test_line_end_markers_and_insertions_of_a_unified_diff_are_applied(
     ],
 )  # fmt: skip
 def test_an_invalid_unified_diff_is_refused_with_the_reason(
-    place: ToolDirectory, diff: str, said: str
+    place: ToolDirectory, diff: str, message: str
 ) -> None:
     write_files(place, a="a\n")
 
-    assert said in refusal_of(place, diff)
+    assert message in refusal_of(place, diff)
 
 
 TEXT = st.lists(

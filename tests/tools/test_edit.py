@@ -107,7 +107,7 @@ def test_a_file_that_was_read_can_be_edited_through_a_link(place: ToolDirectory)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"old": "", "new": "x"}, "old is empty"),
         ({"old": "one", "new": "one"}, "old and new are the same"),
@@ -119,14 +119,14 @@ def test_a_file_that_was_read_can_be_edited_through_a_link(place: ToolDirectory)
     ],
 )  # fmt: skip
 def test_an_ambiguous_or_unmatched_edit_is_refused_with_a_hint(
-    place: ToolDirectory, arguments: dict[str, str], said: str
+    place: ToolDirectory, arguments: dict[str, str], message: str
 ) -> None:
     write_known_file(place, "a", b"one\ntwo\nthree\nfive\n")
 
     with pytest.raises(ToolFailed) as failure:
         edit(place, **arguments)
 
-    assert said in str(failure.value)
+    assert message in str(failure.value)
     assert get(place, "a") == b"one\ntwo\nthree\nfive\n"
 
 

@@ -352,13 +352,13 @@ def test_glob_shows_at_most_200_names_and_counts_all(place: ToolDirectory) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "said"), [("a.py", "is not a directory"), ("x", "no directory x")]
+    ("path", "message"), [("a.py", "is not a directory"), ("x", "no directory x")]
 )
 def test_glob_and_list_files_refuse_paths_that_are_not_directories(
-    place: ToolDirectory, path: str, said: str
+    place: ToolDirectory, path: str, message: str
 ) -> None:
     for tool, arguments in ((glob, {"pattern": "*"}), (list_files, dict[str, str]())):
-        with pytest.raises(ToolFailed, match=said):
+        with pytest.raises(ToolFailed, match=message):
             anyio.run(place.use, tool, {**arguments, "path": path})
 
 

@@ -48,7 +48,7 @@ def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirector
 
 
 @pytest.mark.parametrize(
-    ("edits", "said"),
+    ("edits", "message"),
     [
         ([("one", "1"), ("zzzzzz", "2")], "Edit 2 of 2: old was not found in a."),
         ([("one", "1"), ("one", "2")], "Edit 2 of 2: old was not found in a."),
@@ -59,14 +59,14 @@ def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirector
     ],
 )
 def test_one_edit_that_cannot_be_applied_cancels_all(
-    place: ToolDirectory, edits: list[tuple[str, str]], said: str
+    place: ToolDirectory, edits: list[tuple[str, str]], message: str
 ) -> None:
     write_known_file(place, "a", b"one\ntwo\n")
 
     with pytest.raises(ToolFailed) as failure:
         edit(place, *edits)
 
-    assert said in str(failure.value)
+    assert message in str(failure.value)
     assert str(failure.value).endswith("No edit was done.")
     assert get(place) == b"one\ntwo\n"
 
@@ -196,7 +196,7 @@ def test_a_notebook_keeps_crlf_byte_order_mark_and_single_string_sources(
 
 
 @pytest.mark.parametrize(
-    ("content", "arguments", "said"),
+    ("content", "arguments", "message"),
     [
         (book(CODE), {"cell": 2}, "n.ipynb has no cell '2': give a number from 1 to 1, or one of the ids aa."),
         (book(CODE), {"cell": 0}, "has no cell '0'"),
@@ -213,7 +213,7 @@ def test_a_notebook_keeps_crlf_byte_order_mark_and_single_string_sources(
     ],
 )  # fmt: skip
 def test_notebook_edit_refuses_invalid_cells(
-    place: ToolDirectory, content: str, arguments: dict[str, object], said: str
+    place: ToolDirectory, content: str, arguments: dict[str, object], message: str
 ) -> None:
     (place.directory / "n.ipynb").write_text(content)
     place.known[str(place.directory / "n.ipynb")] = sha256(content.encode()).hexdigest()
@@ -221,7 +221,7 @@ def test_notebook_edit_refuses_invalid_cells(
     with pytest.raises(ToolFailed) as failure:
         change(place, **{"source": "x"} | arguments)
 
-    assert said in str(failure.value)
+    assert message in str(failure.value)
     assert get(place, "n.ipynb") == content.encode()
 
 

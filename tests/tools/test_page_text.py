@@ -129,7 +129,7 @@ def test_a_character_cut_in_half_does_not_change_the_character_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "said"),
+    ("content", "kind", "message"),
     [
         (b"PK\x03\x04" + bytes(99), "application/zip", "is application/zip (103 bytes), not text."),
         (b"text all the same", "video/mp4", "is video/mp4 (17 bytes), not text."),
@@ -137,9 +137,9 @@ def test_a_character_cut_in_half_does_not_change_the_character_set() -> None:
     ],
 )  # fmt: skip
 def test_page_that_is_not_text_is_refused_with_its_type(
-    content: bytes, kind: str, said: str
+    content: bytes, kind: str, message: str
 ) -> None:
-    with pytest.raises(ToolFailed, match=re.escape(said)):
+    with pytest.raises(ToolFailed, match=re.escape(message)):
         page_reply(page(content, kind))
 
 

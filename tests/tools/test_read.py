@@ -127,7 +127,7 @@ def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("binary", "binary is a program (9 bytes), not text"),
         ("directory", "directory is a directory: list_files shows"),
@@ -138,18 +138,18 @@ def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
     ],
 )
 def test_read_refuses_paths_that_are_not_readable_files(
-    place: ToolDirectory, path: str, said: str
+    place: ToolDirectory, path: str, message: str
 ) -> None:
     write_file(place, "binary", b"\x7fELF\0\0\0\0\0")
     (place.directory / "directory").mkdir()
     os.mkfifo(place.directory / "pipe")
 
-    with pytest.raises(ToolFailed, match=said.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(ToolFailed, match=message.replace("(", r"\(").replace(")", r"\)")):
         read(place, path=path)
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("file.txt", "The files there are notes.md, number.txt."),
         ("numbers.txt", "Did you mean number.txt?"),
@@ -158,7 +158,7 @@ def test_read_refuses_paths_that_are_not_readable_files(
     ],
 )
 def test_an_unknown_path_is_refused_with_similar_names(
-    place: ToolDirectory, path: str, said: str
+    place: ToolDirectory, path: str, message: str
 ) -> None:
     for name in ("number.txt", "notes.md", "sub/numbers.txt"):
         (place.directory / name).parent.mkdir(exist_ok=True)
@@ -167,7 +167,7 @@ def test_an_unknown_path_is_refused_with_similar_names(
     with pytest.raises(ToolFailed) as error:
         read(place, path=path)
 
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_names_outside_the_workspace_are_not_suggested(place: ToolDirectory) -> None:

@@ -98,7 +98,7 @@ def test_bash_runs_in_the_workspace_or_in_a_subdirectory_that_it_names(
 
 
 @pytest.mark.parametrize(
-    ("cwd", "said"),
+    ("cwd", "message"),
     [
         ("/", "lies outside the workspace"),
         ("link", "lies outside the workspace"),
@@ -108,12 +108,12 @@ def test_bash_runs_in_the_workspace_or_in_a_subdirectory_that_it_names(
     ],
 )
 def test_bash_refuses_a_working_directory_that_is_missing_or_outside(
-    place: ToolDirectory, cwd: str, said: str
+    place: ToolDirectory, cwd: str, message: str
 ) -> None:
     (place.directory / "link").symlink_to("/")
     (place.directory / "file").touch()
 
-    with pytest.raises(ToolFailed, match=said):
+    with pytest.raises(ToolFailed, match=message):
         anyio.run(place.use, bash, {"command": "plain", "cwd": cwd})
 
 

@@ -93,7 +93,7 @@ def test_tool_search_returns_the_full_schema(place: ToolDirectory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("weather forecast", "No tool is about 'weather forecast'. There are: apply_patch, notebook_edit."),
         ("", "No tool is about ''. There are: apply_patch, notebook_edit."),
@@ -102,12 +102,12 @@ def test_tool_search_returns_the_full_schema(place: ToolDirectory) -> None:
     ],
 )  # fmt: skip
 def test_tool_search_without_a_match_lists_what_exists(
-    query: str, said: str, place: ToolDirectory
+    query: str, message: str, place: ToolDirectory
 ) -> None:
     with pytest.raises(ToolFailed) as failure:
         search(place, query, *DEFERRED)
 
-    assert str(failure.value) == said
+    assert str(failure.value) == message
 
 
 def test_a_call_with_missing_arguments_fails_and_shows_how_to_call_the_tool(

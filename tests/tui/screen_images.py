@@ -90,22 +90,22 @@ def take_image(story: Story, place: Path) -> str:
     (work / "hello.py").write_text(HELLO, encoding="utf-8")
     script = place / "script.jsonl"
     script.write_text("".join(f"{json.dumps(answer)}\n" for answer in story.answers))
-    at = Terminal(
+    terminal = Terminal(
         PROGRAM, "tui", "--script", str(script), *story.flags, directory=work,
         compiled=place / "compiled", size=story.size, HOME=str(place), REFOLD_HOME=str(place / "home"),
         REFOLD_MEMORY="0", COLORTERM="truecolor",
     )  # fmt: skip
     try:
-        at.until("Ask anything")
+        terminal.until("Ask anything")
         for keys, text in story.steps:
             time.sleep(0.7)
-            at.type(keys)
-            at.until(text)
+            terminal.type(keys)
+            terminal.until(text)
         time.sleep(0.5)
-        at.read(100_000)
-        return svg(at.screen, story.name)
+        terminal.read(100_000)
+        return svg(terminal.screen, story.name)
     finally:
-        at.child.close(force=True)
+        terminal.child.close(force=True)
 
 
 def svg(screen: Any, title: str) -> str:

@@ -145,29 +145,29 @@ TAB = "\t"
 def test_subagents_are_watched_answered_and_stopped_in_their_panel(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(*CHILDREN, size=(30, 100))
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until("› 1 once")
-    at.type(F3)
-    at.until("Subagents")
-    at.until("asks: write_file a")
-    at.until("asks: write_file b")
+    terminal = open_terminal(*CHILDREN, size=(30, 100))
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until("› 1 once")
+    terminal.type(F3)
+    terminal.until("Subagents")
+    terminal.until("asks: write_file a")
+    terminal.until("asks: write_file b")
     for key, file in (("", "a"), (DOWN, "b")):
-        at.type(TAB + key + ENTER)
-        at.until("Esc closes")
-        at.until(f"Create {file}?")
-        at.answer("y")
-        at.until_gone(f"Create {file}?")
-    at.until("word word")
-    at.type(F4 + ESC)
-    at.until_gone("Esc closes")
-    at.until("No file was changed yet by this agent;")
-    at.type(F3)
-    at.until("Subagents")
-    at.until("It was found.")
-    at.type(TAB + DOWN + "x")
-    at.until("Both are over.")
+        terminal.type(TAB + key + ENTER)
+        terminal.until("Esc closes")
+        terminal.until(f"Create {file}?")
+        terminal.answer("y")
+        terminal.until_gone(f"Create {file}?")
+    terminal.until("word word")
+    terminal.type(F4 + ESC)
+    terminal.until_gone("Esc closes")
+    terminal.until("No file was changed yet by this agent;")
+    terminal.type(F3)
+    terminal.until("Subagents")
+    terminal.until("It was found.")
+    terminal.type(TAB + DOWN + "x")
+    terminal.until("Both are over.")
 
     assert (tmp_path / "work" / "a").read_text() == "x"
     assert (tmp_path / "work" / "b").read_text() == "y"
@@ -185,59 +185,59 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
         json.dumps({"mcpServers": {"shop": shop}})
     )
     order = {"tool": "mcp__shop__echo", "arguments": {"text": "one"}}
-    at = open_terminal(
+    terminal = open_terminal(
         {"text": "Good morning."},
         {"text": "I order it.", "calls": [order]},
         {"text": "It is ordered."},
         flags=("--allow", "mcp__*"),
         size=(40, 100),
     )
-    wait_until_ready(at)
-    at.type("hello" + ENTER)
-    at.until("Good morning.")
-    at.type("/mcp" + ENTER)
-    at.until("Enter chooses")
-    while "  connected  1 tool" not in at.text:  # it connects after the first request
-        at.type(ESC)
-        at.until_gone("Enter chooses")
-        at.type("/mcp" + ENTER)
-        at.until("Enter chooses")
-    at.type(ENTER)
-    at.until("The MCP server shop")
-    at.type(ENTER)
-    at.until_gone("The MCP server shop")
-    at.type("go" + ENTER)
-    at.until("form ›")
+    wait_until_ready(terminal)
+    terminal.type("hello" + ENTER)
+    terminal.until("Good morning.")
+    terminal.type("/mcp" + ENTER)
+    terminal.until("Enter chooses")
+    while "  connected  1 tool" not in terminal.text:  # it connects after the first request
+        terminal.type(ESC)
+        terminal.until_gone("Enter chooses")
+        terminal.type("/mcp" + ENTER)
+        terminal.until("Enter chooses")
+    terminal.type(ENTER)
+    terminal.until("The MCP server shop")
+    terminal.type(ENTER)
+    terminal.until_gone("The MCP server shop")
+    terminal.type("go" + ENTER)
+    terminal.until("form ›")
     time.sleep(CALM_SECONDS)
-    at.type(ENTER)
+    terminal.type(ENTER)
     for label, value in (("Name", "Ada"), ("mail", "ada@example.org"), ("Colour", "Blue")):
-        at.until(f"{label} (")
-        at.type(value + ENTER)
-    at.until("Enter sends it")
-    at.type(ENTER)
-    at.until("It is ordered.")
+        terminal.until(f"{label} (")
+        terminal.type(value + ENTER)
+    terminal.until("Enter sends it")
+    terminal.type(ENTER)
+    terminal.until("It is ordered.")
 
 
 @pytest.mark.slow
 def test_panels_show_changes_cost_and_plan(open_terminal: OpenTerminal) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         PLAN, EDIT, CHANGE, DONE, flags=("--permission-mode", "plan"), size=(30, 150)
     )
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.choose("approve, accept edits")
-    at.until("Now hello.py says hello.")
-    at.type(F4)
-    at.until("Changed files")
-    at.type(TAB)
-    at.until('+    return "hello"')
-    at.type(F5)
-    at.until("Context and cost")
-    at.until("this session: ")
-    at.type(F6)
-    at.until("1. Change the word")
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.choose("approve, accept edits")
+    terminal.until("Now hello.py says hello.")
+    terminal.type(F4)
+    terminal.until("Changed files")
+    terminal.type(TAB)
+    terminal.until('+    return "hello"')
+    terminal.type(F5)
+    terminal.until("Context and cost")
+    terminal.until("this session: ")
+    terminal.type(F6)
+    terminal.until("1. Change the word")
 
-    assert any("│ " in row[100:] for row in at.rows)  # at the side of a wide screen
+    assert any("│ " in row[100:] for row in terminal.rows)  # at the side of a wide screen
 
 
 @pytest.mark.slow
@@ -248,36 +248,36 @@ def test_several_questions_are_decided_with_one_key(
         {"tool": "write_file", "arguments": {"path": path, "content": "x"}}
         for path in ("a", "b")
     ]
-    at = open_terminal({"calls": both}, DONE)
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until("view and decide all 2")
-    at.choose("view and decide all 2")
-    at.until("all of them, once")
-    at.choose("all of them, once")
-    at.until("Now hello.py says hello.")
+    terminal = open_terminal({"calls": both}, DONE)
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until("view and decide all 2")
+    terminal.choose("view and decide all 2")
+    terminal.until("all of them, once")
+    terminal.choose("all of them, once")
+    terminal.until("Now hello.py says hello.")
 
     assert {item.name for item in (tmp_path / "work").iterdir()} == {"a", "b", "hello.py"}
 
 
 @pytest.mark.slow
 def test_a_rule_is_written_and_saved(open_terminal: OpenTerminal, tmp_path: Path) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.choose("write a rule")
-    at.until("rule: ")
-    at.type(CTRL_U + "nonsense(" + ENTER)
-    at.until("nonsense")
-    at.until("rule: ")
-    at.type(CTRL_U + "write_file(./a.*)" + ENTER)
-    at.until("this session: write_file(./a.*)")
-    at.choose("always")
-    at.until("Always allowed in this folder")
-    at.choose("save it")
-    at.until("Now hello.py says hello.")
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.choose("write a rule")
+    terminal.until("rule: ")
+    terminal.type(CTRL_U + "nonsense(" + ENTER)
+    terminal.until("nonsense")
+    terminal.until("rule: ")
+    terminal.type(CTRL_U + "write_file(./a.*)" + ENTER)
+    terminal.until("this session: write_file(./a.*)")
+    terminal.choose("always")
+    terminal.until("Always allowed in this folder")
+    terminal.choose("save it")
+    terminal.until("Now hello.py says hello.")
 
     (saved,) = (tmp_path / "home").rglob("folders.toml")
     assert "write_file(./a.*)" in saved.read_text()
@@ -287,75 +287,75 @@ def test_a_rule_is_written_and_saved(open_terminal: OpenTerminal, tmp_path: Path
 def test_an_approval_is_sent_with_a_message_for_the_model(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until("› 1 once")
-    at.type(TAB)
-    at.until("and tell the model:")
-    at.type("in English" + ENTER)
-    at.until("› in English")
-    at.until("Now hello.py says hello.")
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until("› 1 once")
+    terminal.type(TAB)
+    terminal.until("and tell the model:")
+    terminal.type("in English" + ENTER)
+    terminal.until("› in English")
+    terminal.until("Now hello.py says hello.")
 
 
 @pytest.mark.slow
 def test_a_plan_is_sent_back_with_feedback(open_terminal: OpenTerminal) -> None:
-    at = open_terminal(PLAN, PLAN, flags=("--permission-mode", "plan"))
-    wait_until_ready(at)
-    at.type("plan it" + ENTER)
-    at.choose("feedback")
-    at.until("what should be different?")
-    at.type("shorter" + ENTER)
-    at.until("Revise it and show it again:")
-    at.until("  shorter")
-    at.until("approve")
+    terminal = open_terminal(PLAN, PLAN, flags=("--permission-mode", "plan"))
+    wait_until_ready(terminal)
+    terminal.type("plan it" + ENTER)
+    terminal.choose("feedback")
+    terminal.until("what should be different?")
+    terminal.type("shorter" + ENTER)
+    terminal.until("Revise it and show it again:")
+    terminal.until("  shorter")
+    terminal.until("approve")
 
 
 @pytest.mark.slow
 def test_a_message_is_edited_in_the_full_screen_without_an_editor(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "An answer."}, EDITOR="", VISUAL="")
-    wait_until_ready(at)
-    at.type("first words" + ENTER)
-    at.until("An answer.")
-    at.type("/edit 2" + ENTER)
-    at.until("message › first words")
-    at.type(CTRL_U + "other words" + ENTER)
-    at.until("Message 2 is changed.")
+    terminal = open_terminal({"text": "An answer."}, EDITOR="", VISUAL="")
+    wait_until_ready(terminal)
+    terminal.type("first words" + ENTER)
+    terminal.until("An answer.")
+    terminal.type("/edit 2" + ENTER)
+    terminal.until("message › first words")
+    terminal.type(CTRL_U + "other words" + ENTER)
+    terminal.until("Message 2 is changed.")
 
 
 @pytest.mark.slow
 def test_agent_model_and_theme_are_picked_from_lists(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         {"text": "An answer."}, ANTHROPIC_API_KEY="sk-ant-none", COLORTERM="truecolor"
     )
-    wait_until_ready(at)
-    at.type("/agent" + ENTER)
-    at.until("Which agent?")
-    at.type("explore" + ENTER)
-    at.until("From the next turn: explore.")
-    at.type("/model" + ENTER)
-    at.until("Which model?")
-    at.type("sonnet" + ENTER)
-    at.until("From the next turn: anthropic/")
-    at.type("/theme" + ENTER)
-    at.until("Which theme?")
-    before = _colours(at)
-    at.type("light-contrast")
-    at.until("› light-contrast")
-    _wait_until(at, lambda: _colours(at) != before)
-    at.type(ESC)
-    at.until_gone("Which theme?")
-    at.type("/theme" + ENTER)
-    at.until("Which theme?")
-    _wait_until(at, lambda: _colours(at) == before)
-    at.type("light-contrast" + ENTER)
-    at.until("/theme light-contrast save")
+    wait_until_ready(terminal)
+    terminal.type("/agent" + ENTER)
+    terminal.until("Which agent?")
+    terminal.type("explore" + ENTER)
+    terminal.until("From the next turn: explore.")
+    terminal.type("/model" + ENTER)
+    terminal.until("Which model?")
+    terminal.type("sonnet" + ENTER)
+    terminal.until("From the next turn: anthropic/")
+    terminal.type("/theme" + ENTER)
+    terminal.until("Which theme?")
+    before = _colours(terminal)
+    terminal.type("light-contrast")
+    terminal.until("› light-contrast")
+    _wait_until(terminal, lambda: _colours(terminal) != before)
+    terminal.type(ESC)
+    terminal.until_gone("Which theme?")
+    terminal.type("/theme" + ENTER)
+    terminal.until("Which theme?")
+    _wait_until(terminal, lambda: _colours(terminal) == before)
+    terminal.type("light-contrast" + ENTER)
+    terminal.until("/theme light-contrast save")
 
 
 def _colours(terminal: Terminal) -> set[str]:
@@ -377,21 +377,21 @@ def test_a_session_is_picked_from_the_list_with_its_preview(
     open_terminal: OpenTerminal,
 ) -> None:
     for text, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
-        at = open_terminal({"text": answer})
-        wait_until_ready(at)
-        at.type(text + ENTER)
-        at.until(answer)
-        at.type("\x04")
-        at.end()
-    at = open_terminal({"text": "More."}, size=(30, 90))
-    wait_until_ready(at)
-    at.type("/resume" + ENTER)
-    at.until("Other words.")  # the preview of the newest
-    at.type("quick")  # which stands in no title
-    at.until("The quick answer.")
-    at.type(ENTER)
-    at.until('Resumed "hello there".')
-    at.until("› hello there")
+        terminal = open_terminal({"text": answer})
+        wait_until_ready(terminal)
+        terminal.type(text + ENTER)
+        terminal.until(answer)
+        terminal.type("\x04")
+        terminal.end()
+    terminal = open_terminal({"text": "More."}, size=(30, 90))
+    wait_until_ready(terminal)
+    terminal.type("/resume" + ENTER)
+    terminal.until("Other words.")  # the preview of the newest
+    terminal.type("quick")  # which stands in no title
+    terminal.until("The quick answer.")
+    terminal.type(ENTER)
+    terminal.until('Resumed "hello there".')
+    terminal.until("› hello there")
 
 
 @pytest.mark.slow
@@ -404,59 +404,61 @@ def test_a_session_is_found_by_its_messages_and_chosen_by_number(
     first.until("The quick answer.")
     first.type("\x04")
     first.end()
-    at = open_terminal({"text": "More."})
-    wait_until_ready(at)
-    at.type("/search quick" + ENTER)
-    at.until("number")
-    at.type("1" + ENTER)
-    at.until('Resumed "hello there".')
+    terminal = open_terminal({"text": "More."})
+    wait_until_ready(terminal)
+    terminal.type("/search quick" + ENTER)
+    terminal.until("number")
+    terminal.type("1" + ENTER)
+    terminal.until('Resumed "hello there".')
 
 
 @pytest.mark.slow
 def test_a_fork_and_a_rewind_are_confirmed_and_shown(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         EDIT, CHANGE, DONE, {"text": "Later."}, flags=("--permission-mode", "accept-edits")
     )
-    wait_until_ready(at)
-    at.type("say hello" + ENTER)
-    at.until("30 in")
-    at.type("/fork" + ENTER)
-    at.until("Forked from session")
-    at.type("and later" + ENTER)
-    at.until("Later.")
-    at.type(ESC)
-    at.until("Esc again")
-    at.type(ESC)
-    at.until("Rewind to before which")
-    at.type("say" + ENTER)
-    at.until("Rewind? y/n")
-    at.until("1 file changes")
+    wait_until_ready(terminal)
+    terminal.type("say hello" + ENTER)
+    terminal.until("30 in")
+    terminal.type("/fork" + ENTER)
+    terminal.until("Forked from session")
+    terminal.type("and later" + ENTER)
+    terminal.until("Later.")
+    terminal.type(ESC)
+    terminal.until("Esc again")
+    terminal.type(ESC)
+    terminal.until("Rewind to before which")
+    terminal.type("say" + ENTER)
+    terminal.until("Rewind? y/n")
+    terminal.until("1 file changes")
     time.sleep(CALM_SECONDS + 0.1)
-    at.type("y")
-    at.until("1 file restored")
+    terminal.type("y")
+    terminal.until("1 file restored")
 
     assert (tmp_path / "work" / "hello.py").read_text() == HELLO
-    at.type("/history" + ENTER)
-    at.until("(rewound)")
+    terminal.type("/history" + ENTER)
+    terminal.until("(rewound)")
 
 
 @pytest.mark.slow
 def test_a_rewind_asks_about_files_that_another_program_changed(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits"))
-    wait_until_ready(at)
-    at.type("say hello" + ENTER)
-    at.until("30 in")
+    terminal = open_terminal(
+        EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits")
+    )
+    wait_until_ready(terminal)
+    terminal.type("say hello" + ENTER)
+    terminal.until("30 in")
     changed = tmp_path / "work" / "hello.py"
     changed.write_text("mine\n", encoding="utf-8")
-    at.type("/undo" + ENTER)
-    at.until("Another program changed files since. Rewind?")
-    at.until("leave those files as they are")
-    at.type(ENTER)
-    at.until("The conversation was rewound")
+    terminal.type("/undo" + ENTER)
+    terminal.until("Another program changed files since. Rewind?")
+    terminal.until("leave those files as they are")
+    terminal.type(ENTER)
+    terminal.until("The conversation was rewound")
 
     assert changed.read_text() == "mine\n"
 
@@ -465,16 +467,16 @@ def test_a_rewind_asks_about_files_that_another_program_changed(
 def test_an_export_is_written_to_the_file_that_the_user_names(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal({"text": "An answer."})
-    wait_until_ready(at)
-    at.type("hello" + ENTER)
-    at.until("An answer.")
-    at.type("/export" + ENTER)
-    at.until("Where should this session go?")
-    at.type("file" + ENTER)
-    at.until("File:")
-    at.type("\x15" + "talk.txt" + ENTER)
-    at.until("1 session")
+    terminal = open_terminal({"text": "An answer."})
+    wait_until_ready(terminal)
+    terminal.type("hello" + ENTER)
+    terminal.until("An answer.")
+    terminal.type("/export" + ENTER)
+    terminal.until("Where should this session go?")
+    terminal.type("file" + ENTER)
+    terminal.until("File:")
+    terminal.type("\x15" + "talk.txt" + ENTER)
+    terminal.until("1 session")
 
     assert "An answer." in (tmp_path / "work" / "talk.txt").read_text()
 
@@ -487,25 +489,27 @@ def test_settings_of_an_untrusted_directory_are_ignored(
     (other / ".refold").mkdir(parents=True)
     rules = '[permissions]\nallow = ["write_file"]\n'
     (other / ".refold" / "config.toml").write_text(rules, encoding="utf-8")
-    at = open_terminal({"text": "An answer."})
-    wait_until_ready(at)
-    at.type(f"/cd {other}" + ENTER)
-    at.until("y/n")
+    terminal = open_terminal({"text": "An answer."})
+    wait_until_ready(terminal)
+    terminal.type(f"/cd {other}" + ENTER)
+    terminal.until("y/n")
     time.sleep(CALM_SECONDS + 0.1)
-    at.type("n")
-    at.until("are ignored")
+    terminal.type("n")
+    terminal.until("are ignored")
 
 
 @pytest.mark.slow
 def test_a_command_that_switches_sessions_waits_for_the_end_of_the_turn(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."})
-    wait_until_ready(at)
-    at.type("talk" + ENTER)
-    at.until("word word")
-    at.type("/fork" + ENTER)
-    at.until("after this turn: /fork")
-    at.until("Forked from session")
-    at.type("more" + ENTER)
-    at.until("In the copy.")
+    terminal = open_terminal(
+        {"text": "word " * 40, "pause": 0.02}, {"text": "In the copy."}
+    )
+    wait_until_ready(terminal)
+    terminal.type("talk" + ENTER)
+    terminal.until("word word")
+    terminal.type("/fork" + ENTER)
+    terminal.until("after this turn: /fork")
+    terminal.until("Forked from session")
+    terminal.type("more" + ENTER)
+    terminal.until("In the copy.")

@@ -53,72 +53,72 @@ def wait_until_ready(terminal: Terminal) -> None:
 def test_an_edit_is_approved_in_the_full_screen(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(EDIT, CHANGE, DONE)
-    wait_until_ready(at)
-    at.type("say hello" + ENTER)
-    at.until("Edit hello.py?")
-    at.until('+    return "hello"')
-    at.answer("y")
-    at.until("Now hello.py says hello.")
-    at.until("changed hello.py +1 -1")
-    at.type("\x04")
+    terminal = open_terminal(EDIT, CHANGE, DONE)
+    wait_until_ready(terminal)
+    terminal.type("say hello" + ENTER)
+    terminal.until("Edit hello.py?")
+    terminal.until('+    return "hello"')
+    terminal.answer("y")
+    terminal.until("Now hello.py says hello.")
+    terminal.until("changed hello.py +1 -1")
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     assert 'return "hello"' in (tmp_path / "work" / "hello.py").read_text()
-    assert "To resume: refold -c" in at.text
+    assert "To resume: refold -c" in terminal.text
 
 
 def test_a_refusal_with_its_reason_reaches_the_model(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(EDIT, CHANGE, {"text": "Then I leave it."})
-    wait_until_ready(at)
-    at.type("say hello" + ENTER)
-    at.until("Edit hello.py?")
-    at.answer("n")
-    at.until("why not?")
-    at.type("too loud" + ENTER)
-    at.until("Then I leave it.")
+    terminal = open_terminal(EDIT, CHANGE, {"text": "Then I leave it."})
+    wait_until_ready(terminal)
+    terminal.type("say hello" + ENTER)
+    terminal.until("Edit hello.py?")
+    terminal.answer("n")
+    terminal.until("why not?")
+    terminal.type("too loud" + ENTER)
+    terminal.until("Then I leave it.")
 
-    assert "too loud" in at.text
+    assert "too loud" in terminal.text
     assert (tmp_path / "work" / "hello.py").read_text() == HELLO
 
 
 def test_a_plan_is_approved_and_a_question_is_answered(open_terminal: OpenTerminal) -> None:
-    at = open_terminal(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
-    wait_until_ready(at)
-    at.type("plan it" + ENTER)
-    at.until("Greet better")
-    at.answer("y")
-    at.until("Which word?")
-    at.until("or type an answer")
-    at.type("2" + ENTER)
-    at.until("Now hello.py says hello.")
+    terminal = open_terminal(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
+    wait_until_ready(terminal)
+    terminal.type("plan it" + ENTER)
+    terminal.until("Greet better")
+    terminal.answer("y")
+    terminal.until("Which word?")
+    terminal.until("or type an answer")
+    terminal.type("2" + ENTER)
+    terminal.until("Now hello.py says hello.")
 
 
 def test_esc_stops_a_turn_and_the_next_message_is_answered(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
-    wait_until_ready(at)
-    at.type("talk" + ENTER)
-    at.until("word word word")
-    at.type(ESC)
-    at.until_gone("Esc stops")
-    at.type("continue please" + ENTER)
-    at.until("I go on.")
+    terminal = open_terminal({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
+    wait_until_ready(terminal)
+    terminal.type("talk" + ENTER)
+    terminal.until("word word word")
+    terminal.type(ESC)
+    terminal.until_gone("Esc stops")
+    terminal.type("continue please" + ENTER)
+    terminal.until("I go on.")
 
 
 def test_messages_typed_during_a_turn_are_shown_as_queued_until_delivered(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
-    wait_until_ready(at)
-    at.type("talk" + ENTER)
-    at.until("word")
-    at.type("and then this" + ESC + ENTER)
-    at.until("after this turn: and then this")
-    at.until("Second turn.")
+    terminal = open_terminal({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
+    wait_until_ready(terminal)
+    terminal.type("talk" + ENTER)
+    terminal.until("word")
+    terminal.type("and then this" + ESC + ENTER)
+    terminal.until("after this turn: and then this")
+    terminal.until("Second turn.")
 
 
 def test_panels_search_and_the_command_palette_open_by_their_keys(
@@ -130,45 +130,45 @@ def test_panels_search_and_the_command_palette_open_by_their_keys(
             {"subject": "Mend the door", "status": "in_progress"},
         ]}}],
     }  # fmt: skip
-    at = open_terminal(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until("line 59")
-    at.type(CTRL_T)
-    at.until("Todos")
-    at.until("Mend the door")
-    at.type(CTRL_T)
-    at.until_gone("Mend the door")
-    at.type(CTRL_S + "needle")
-    at.until("Needle in here.")
-    at.type(ESC)
-    at.until("? keys")
+    terminal = open_terminal(todos, {"text": "\n\n".join(f"line {n}" for n in range(60))})
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until("line 59")
+    terminal.type(CTRL_T)
+    terminal.until("Todos")
+    terminal.until("Mend the door")
+    terminal.type(CTRL_T)
+    terminal.until_gone("Mend the door")
+    terminal.type(CTRL_S + "needle")
+    terminal.until("Needle in here.")
+    terminal.type(ESC)
+    terminal.until("? keys")
     time.sleep(0.2)
-    at.type(CTRL_P)
-    at.until("Enter chooses")
-    at.type("context us" + ENTER)
-    at.until("› /context")
+    terminal.type(CTRL_P)
+    terminal.until("Enter chooses")
+    terminal.type("context us" + ENTER)
+    terminal.until("› /context")
 
 
 def test_a_draft_is_stored_with_its_session_and_restored_on_return(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "Here I am."}, {"text": "Again."})
-    wait_until_ready(at)
-    at.type("hello" + ENTER)
-    at.until("Here I am.")
-    at.type("half a thought")
-    at.until("half a thought")
-    at.type(CTRL_P)
-    at.until("Enter chooses")
-    at.type("/clear" + ENTER)
-    at.until("A new session.")
-    at.until_gone("half a thought")
-    at.type("/resume" + ENTER)
-    at.until("Enter chooses")
-    at.type(ENTER)
-    at.until("Here I am.")
-    at.until("half a thought")
+    terminal = open_terminal({"text": "Here I am."}, {"text": "Again."})
+    wait_until_ready(terminal)
+    terminal.type("hello" + ENTER)
+    terminal.until("Here I am.")
+    terminal.type("half a thought")
+    terminal.until("half a thought")
+    terminal.type(CTRL_P)
+    terminal.until("Enter chooses")
+    terminal.type("/clear" + ENTER)
+    terminal.until("A new session.")
+    terminal.until_gone("half a thought")
+    terminal.type("/resume" + ENTER)
+    terminal.until("Enter chooses")
+    terminal.type(ENTER)
+    terminal.until("Here I am.")
+    terminal.until("half a thought")
 
 
 def test_panels_show_the_task_board_and_the_output_of_a_background_command(
@@ -182,50 +182,52 @@ def test_panels_show_the_task_board_and_the_output_of_a_background_command(
             {"tool": "background_run", "arguments": {"command": "tail -f log"}},
         ]
     }
-    at = open_terminal(work, {"text": "It runs."}, flags=("--allow", "background_run"))
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until("It runs.")
-    at.type(F7)
-    at.until("Mend the door")
+    terminal = open_terminal(
+        work, {"text": "It runs."}, flags=("--allow", "background_run")
+    )
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until("It runs.")
+    terminal.type(F7)
+    terminal.until("Mend the door")
     _run_in_shell(tmp_path, "tasks", "add", "Paint the wall")
-    at.until("Paint the wall")
-    at.type(F8)
-    at.until("background-1 runs")
-    at.until("it begins")
-    at.type("\t" + ENTER)
-    at.until("Esc closes")
+    terminal.until("Paint the wall")
+    terminal.type(F8)
+    terminal.until("background-1 runs")
+    terminal.until("it begins")
+    terminal.type("\t" + ENTER)
+    terminal.until("Esc closes")
     with log.open("a") as file:
         file.write("and goes on\n")
-    at.until("and goes on")
-    at.type(ESC)
-    at.until_gone("Esc closes")
-    at.type("\tx")
-    at.until("background-1 stopped")
-    at.type("\x04")
+    terminal.until("and goes on")
+    terminal.type(ESC)
+    terminal.until_gone("Esc closes")
+    terminal.type("\tx")
+    terminal.until("background-1 stopped")
+    terminal.type("\x04")
 
 
 def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "I see."})
-    wait_until_ready(at)
-    at.type("!seq 40; read word; echo two; exit 3" + ENTER)
-    at.until("    40")
-    at.until("Esc stops it")
-    at.type("my draft")
-    at.until("› my draft")
-    at.type("\x15")  # empties the input
-    at.until("› Ask anything")
-    at.type(ENTER)  # gives the command the terminal
-    at.until_gone("? keys")  # the numbers have scrolled it away
-    at.type("word" + ENTER)
-    wait_until_ready(at)
-    at.until("exit code 3")
-    at.until("more lines; Ctrl+O shows them")
+    terminal = open_terminal({"text": "I see."})
+    wait_until_ready(terminal)
+    terminal.type("!seq 40; read word; echo two; exit 3" + ENTER)
+    terminal.until("    40")
+    terminal.until("Esc stops it")
+    terminal.type("my draft")
+    terminal.until("› my draft")
+    terminal.type("\x15")  # empties the input
+    terminal.until("› Ask anything")
+    terminal.type(ENTER)  # gives the command the terminal
+    terminal.until_gone("? keys")  # the numbers have scrolled it away
+    terminal.type("word" + ENTER)
+    wait_until_ready(terminal)
+    terminal.until("exit code 3")
+    terminal.until("more lines; Ctrl+O shows them")
 
-    assert "two" in at.text
-    assert "Esc stops it" not in at.text
+    assert "two" in terminal.text
+    assert "Esc stops it" not in terminal.text
 
 
 @pytest.mark.parametrize(
@@ -235,51 +237,51 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
 def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
     open_terminal: OpenTerminal, command: str
 ) -> None:
-    at = open_terminal()
-    wait_until_ready(at)
-    at.type(f"!seq 40; {command}; echo got $x{ENTER}")
-    at.until_gone("? keys")  # the numbers have scrolled it away
-    at.type("secret" + ENTER)
-    wait_until_ready(at)
+    terminal = open_terminal()
+    wait_until_ready(terminal)
+    terminal.type(f"!seq 40; {command}; echo got $x{ENTER}")
+    terminal.until_gone("? keys")  # the numbers have scrolled it away
+    terminal.type("secret" + ENTER)
+    wait_until_ready(terminal)
 
-    at.until("! seq 40")
-    assert "› secret" not in at.text
+    terminal.until("! seq 40")
+    assert "› secret" not in terminal.text
 
 
 def test_a_shell_command_is_stopped_by_esc(open_terminal: OpenTerminal) -> None:
-    at = open_terminal()
-    wait_until_ready(at)
-    at.type("!echo begun; sleep 60" + ENTER)
-    at.until("└ begun")
-    at.type(ESC)
+    terminal = open_terminal()
+    wait_until_ready(terminal)
+    terminal.type("!echo begun; sleep 60" + ENTER)
+    terminal.until("└ begun")
+    terminal.type(ESC)
 
-    at.until("ended by SIGINT")
+    terminal.until("ended by SIGINT")
 
 
 def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "Hello."})
-    wait_until_ready(at)
-    at.type("/permissions" + ENTER)
-    at.until("+ add a rule")
-    at.type(ENTER)
-    at.until("New rule")
-    at.type("ask always" + ENTER)
-    at.until("Rule, such as")
-    at.type("bash(make *)" + ENTER)
-    at.until("ask     bash(make *)  always, in this folder")
-    at.type("make" + ENTER)
-    at.until("remove it")
-    at.type(ENTER)
-    at.until_gone("remove it")
-    at.type("\x7f\x7f\x7f x *)" + ENTER)
-    at.until("ask     bash(make x *)")
-    at.type("make" + ENTER)
-    at.until("remove it")
-    at.type(DOWN + ENTER)
-    at.until("Removed: ask bash(make x *)")
-    at.until_gone("ask     bash(make x *)")
+    terminal = open_terminal({"text": "Hello."})
+    wait_until_ready(terminal)
+    terminal.type("/permissions" + ENTER)
+    terminal.until("+ add a rule")
+    terminal.type(ENTER)
+    terminal.until("New rule")
+    terminal.type("ask always" + ENTER)
+    terminal.until("Rule, such as")
+    terminal.type("bash(make *)" + ENTER)
+    terminal.until("ask     bash(make *)  always, in this folder")
+    terminal.type("make" + ENTER)
+    terminal.until("remove it")
+    terminal.type(ENTER)
+    terminal.until_gone("remove it")
+    terminal.type("\x7f\x7f\x7f x *)" + ENTER)
+    terminal.until("ask     bash(make x *)")
+    terminal.type("make" + ENTER)
+    terminal.until("remove it")
+    terminal.type(DOWN + ENTER)
+    terminal.until("Removed: ask bash(make x *)")
+    terminal.until_gone("ask     bash(make x *)")
 
 
 def _run_in_shell(tmp_path: Path, *text: str) -> None:
@@ -298,12 +300,12 @@ def resume_after_kill(
     open_terminal: OpenTerminal, call: dict[str, object], running: str, mode: str
 ) -> Terminal:
     """The screen of a session whose process was killed while `running` was shown."""
-    at = open_terminal(call, flags=("--permission-mode", mode))
-    wait_until_ready(at)
-    at.type("go" + ENTER)
-    at.until(running)
-    at.child.kill(signal.SIGKILL)
-    at.child.wait()
+    terminal = open_terminal(call, flags=("--permission-mode", mode))
+    wait_until_ready(terminal)
+    terminal.type("go" + ENTER)
+    terminal.until(running)
+    terminal.child.kill(signal.SIGKILL)
+    terminal.child.wait()
     return open_terminal({"text": "Resumed and done."}, flags=("-c",))
 
 
@@ -343,12 +345,12 @@ def test_a_turn_that_was_cut_off_at_a_question_continues_after_the_answer(
 def test_a_session_is_resumed_with_its_earlier_messages(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "The first answer."})
-    wait_until_ready(at)
-    at.type("hello there" + ENTER)
-    at.until("The first answer.")
-    at.type("\x04")
-    at.end()
+    terminal = open_terminal({"text": "The first answer."})
+    wait_until_ready(terminal)
+    terminal.type("hello there" + ENTER)
+    terminal.until("The first answer.")
+    terminal.type("\x04")
+    terminal.end()
 
     again = open_terminal({"text": "The second answer."}, flags=("-c",))
 
@@ -361,17 +363,17 @@ def test_a_session_is_resumed_with_its_earlier_messages(
 def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(
     open_terminal: OpenTerminal,
 ) -> None:
-    at = open_terminal({"text": "word " * 25, "pause": 0.03})
-    wait_until_ready(at)
-    at.type("talk" + ENTER)
-    at.until("word word")
-    at.screen.resize(16, 50)
-    at.child.setwinsize(16, 50)
-    at.until("Enter: for the next step")
-    at.until_gone("Esc stops")
+    terminal = open_terminal({"text": "word " * 25, "pause": 0.03})
+    wait_until_ready(terminal)
+    terminal.type("talk" + ENTER)
+    terminal.until("word word")
+    terminal.screen.resize(16, 50)
+    terminal.child.setwinsize(16, 50)
+    terminal.until("Enter: for the next step")
+    terminal.until_gone("Esc stops")
 
-    assert all(len(row) <= 50 for row in at.rows)
-    assert at.rows[-1].startswith(" script")
+    assert all(len(row) <= 50 for row in terminal.rows)
+    assert terminal.rows[-1].startswith(" script")
 
 
 def test_terminal_modes_are_restored_after_leaving(open_terminal: OpenTerminal) -> None:
@@ -400,56 +402,58 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
 ) -> None:
     script = tmp_path / "script"
     script.write_text('{"text": "An answer."}')
-    at = Terminal(
+    terminal = Terminal(
         Path("/bin/bash"), "--norc", "--noediting", "-i", directory=tmp_path, compiled=compiled,
         PS1="shell$ ", REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0",
     )  # fmt: skip
     command = f"{sys.executable} {PROGRAM} tui --script script"
     asks = "stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $?"
-    at.type(f"{command}\n")
-    wait_until_ready(at)
-    at.type("a draft")
-    at.until("› a draft")
-    at.type(CTRL_Z)
-    at.until_sent("Stopped", since=at.sent_bytes)
-    at.type(f"{asks} stopped\n")
-    at.until_sent("0\r\n1 stopped", since=at.sent_bytes)
-    at.type("fg\n")
-    at.until_sent("\x1b[?1049h", since=at.sent_bytes)
-    at.type(" goes on" + ENTER)
-    at.until("› a draft goes on")
-    at.until("An answer.")
-    subprocess.run(["pkill", "-9", "-P", str(at.child.pid)], check=True)
-    at.until_sent("Killed", since=at.sent_bytes)
-    at.type(f"{command} -c\n")
-    at.until_sent("\x1b[?1049h", since=at.sent_bytes)
-    at.until("› a draft goes on")
-    wait_until_ready(at)
-    at.type("\x04")
-    at.until_sent("To resume", since=at.sent_bytes)
-    at.type(f"{asks} after all\n")
-    at.until_sent("0\r\n1 after all", since=at.sent_bytes)
+    terminal.type(f"{command}\n")
+    wait_until_ready(terminal)
+    terminal.type("a draft")
+    terminal.until("› a draft")
+    terminal.type(CTRL_Z)
+    terminal.until_sent("Stopped", since=terminal.sent_bytes)
+    terminal.type(f"{asks} stopped\n")
+    terminal.until_sent("0\r\n1 stopped", since=terminal.sent_bytes)
+    terminal.type("fg\n")
+    terminal.until_sent("\x1b[?1049h", since=terminal.sent_bytes)
+    terminal.type(" goes on" + ENTER)
+    terminal.until("› a draft goes on")
+    terminal.until("An answer.")
+    subprocess.run(["pkill", "-9", "-P", str(terminal.child.pid)], check=True)
+    terminal.until_sent("Killed", since=terminal.sent_bytes)
+    terminal.type(f"{command} -c\n")
+    terminal.until_sent("\x1b[?1049h", since=terminal.sent_bytes)
+    terminal.until("› a draft goes on")
+    wait_until_ready(terminal)
+    terminal.type("\x04")
+    terminal.until_sent("To resume", since=terminal.sent_bytes)
+    terminal.type(f"{asks} after all\n")
+    terminal.until_sent("0\r\n1 after all", since=terminal.sent_bytes)
 
-    assert at.raw.rindex("\x1b[?1049l") > at.raw.rindex("\x1b[?1049h")
+    assert terminal.raw.rindex("\x1b[?1049l") > terminal.raw.rindex("\x1b[?1049h")
 
 
 def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "work" / "plan.png").write_bytes(png(40, 40))
-    at = open_terminal({"text": "I see it."}, TERM="xterm-kitty")
-    wait_until_ready(at)
+    terminal = open_terminal({"text": "I see it."}, TERM="xterm-kitty")
+    wait_until_ready(terminal)
 
-    at.type("look at @plan.png")
-    at.until("› look at @plan.png")
-    at.type("\x1b[13;2uand say" + ENTER)
-    at.until_sent("\x1b_Ga=p")
-    at.until_sent("I see it.")
-    at.type("\x1b[100;5u")  # Ctrl+D
+    terminal.type("look at @plan.png")
+    terminal.until("› look at @plan.png")
+    terminal.type("\x1b[13;2uand say" + ENTER)
+    terminal.until_sent("\x1b_Ga=p")
+    terminal.until_sent("I see it.")
+    terminal.type("\x1b[100;5u")  # Ctrl+D
 
-    assert at.end() == 0
-    assert at.raw.index("\x1b[?1049h") < at.raw.index("\x1b[>5u")
-    end = [at.raw.rindex(text) for text in ("\x1b_Ga=d,d=A", "\x1b[<u", "\x1b[?1049l")]
+    assert terminal.end() == 0
+    assert terminal.raw.index("\x1b[?1049h") < terminal.raw.index("\x1b[>5u")
+    end = [
+        terminal.raw.rindex(text) for text in ("\x1b_Ga=d,d=A", "\x1b[<u", "\x1b[?1049l")
+    ]
     assert end == sorted(end)
 
 
@@ -461,10 +465,10 @@ def _modes(terminal: Terminal) -> int:
 def test_a_terminal_without_full_screen_support_is_refused_with_a_hint(
     open_terminal: OpenTerminal, term: str
 ) -> None:
-    at = open_terminal({"text": "x"}, TERM=term)
+    terminal = open_terminal({"text": "x"}, TERM=term)
 
-    assert at.end() == 1
-    assert "use refold --display plain" in " ".join(at.text.split())
+    assert terminal.end() == 1
+    assert "use refold --display plain" in " ".join(terminal.text.split())
 
 
 @pytest.mark.parametrize(
@@ -473,10 +477,10 @@ def test_a_terminal_without_full_screen_support_is_refused_with_a_hint(
 def test_the_full_screen_works_in_common_terminals(
     open_terminal: OpenTerminal, term: str
 ) -> None:
-    at = open_terminal({"text": "An answer."}, TERM=term)
-    wait_until_ready(at)
-    at.type("hi" + ENTER)
-    at.until("An answer.")
+    terminal = open_terminal({"text": "An answer."}, TERM=term)
+    wait_until_ready(terminal)
+    terminal.type("hi" + ENTER)
+    terminal.until("An answer.")
 
 
 def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_label(
@@ -488,16 +492,16 @@ def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_la
     (tmp_path / "copied.png").write_bytes(png(8, 8))
     program.write_text(f"#!/bin/sh\ncat '{tmp_path}/copied.png'\n")
     program.chmod(0o755)
-    at = open_terminal(
+    terminal = open_terminal(
         {"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0"
     )
-    wait_until_ready(at)
-    at.type("look at " + CTRL_V)
-    at.until("› look at [image 1]")
-    at.type("please" + ENTER)
-    at.until("I see.")
+    wait_until_ready(terminal)
+    terminal.type("look at " + CTRL_V)
+    terminal.until("› look at [image 1]")
+    terminal.type("please" + ENTER)
+    terminal.until("I see.")
 
-    assert "▣ clipboard-1.png · image/png" in at.text
+    assert "▣ clipboard-1.png · image/png" in terminal.text
 
 
 def _editor(tmp_path: Path, appends: str) -> str:
@@ -513,30 +517,30 @@ def _editor(tmp_path: Path, appends: str) -> str:
 def test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal(
+    terminal = open_terminal(
         PLAN, DONE, flags=("--permission-mode", "plan"), EDITOR=_editor(tmp_path, " twice")
     )
-    wait_until_ready(at)
-    at.type("plan it" + ENTER)
-    at.choose("edit")
-    at.until("The editor has the terminal.")
-    at.type(ENTER)
-    at.until("1. Change the word twice")
-    at.answer("y")
-    at.until("Now hello.py says hello.")
+    wait_until_ready(terminal)
+    terminal.type("plan it" + ENTER)
+    terminal.choose("edit")
+    terminal.until("The editor has the terminal.")
+    terminal.type(ENTER)
+    terminal.until("1. Change the word twice")
+    terminal.answer("y")
+    terminal.until("Now hello.py says hello.")
 
 
 def test_a_message_is_edited_in_an_editor_that_gets_the_whole_terminal(
     open_terminal: OpenTerminal, tmp_path: Path
 ) -> None:
-    at = open_terminal({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
-    wait_until_ready(at)
-    at.type("first words" + ENTER)
-    at.until("An answer.")
-    at.type("/edit 2" + ENTER)
-    at.until("The editor has the terminal.")
-    at.type(ENTER)
-    at.until("Message 2 is changed.")
+    terminal = open_terminal({"text": "An answer."}, EDITOR=_editor(tmp_path, " and more"))
+    wait_until_ready(terminal)
+    terminal.type("first words" + ENTER)
+    terminal.until("An answer.")
+    terminal.type("/edit 2" + ENTER)
+    terminal.until("The editor has the terminal.")
+    terminal.type(ENTER)
+    terminal.until("Message 2 is changed.")
 
 
 def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
@@ -565,24 +569,24 @@ def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
 ) -> None:
     """At most 10,000 bytes a second, as over a poor connection."""
     words = "".join(f"word{n} " for n in range(600))
-    at = open_terminal({"text": words, "pause": 0.002})
-    wait_until_ready(at)
-    at.type("talk" + ENTER)
+    terminal = open_terminal({"text": words, "pause": 0.002})
+    wait_until_ready(terminal)
+    terminal.type("talk" + ENTER)
     began = time.monotonic()
-    before = len(at.raw)
-    while "word1" not in at.text and time.monotonic() < began + 20:
-        at.read_slowly(10_000)
-    at.type("xyz")
+    before = len(terminal.raw)
+    while "word1" not in terminal.text and time.monotonic() < began + 20:
+        terminal.read_slowly(10_000)
+    terminal.type("xyz")
     pressed = time.monotonic()
-    while "› xyz" not in at.text and time.monotonic() < pressed + 20:
-        at.read_slowly(10_000)
+    while "› xyz" not in terminal.text and time.monotonic() < pressed + 20:
+        terminal.read_slowly(10_000)
     start = time.monotonic() - pressed
-    while "word599" not in at.text and time.monotonic() < began + 60:
-        at.read_slowly(10_000)
+    while "word599" not in terminal.text and time.monotonic() < began + 60:
+        terminal.read_slowly(10_000)
 
-    assert "word599" in at.text
+    assert "word599" in terminal.text
     assert start < 3
-    assert len(at.raw) - before < 25 * len(words)
+    assert len(terminal.raw) - before < 25 * len(words)
 
 
 def test_a_screenshot_for_the_documents_shows_the_question(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def describe_request(name: str, width: int = 40, **arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         (call("bash", command="ls  -l\n&& pwd"), "bash ls -l && pwd"),
         (call("read_file", path="a\x1b[2J\u202e.py"), r"read_file a\x1b[2J\u202e.py"),
@@ -47,13 +47,13 @@ def describe_request(name: str, width: int = 40, **arguments: Any) -> list[str]:
     ],
 )
 def test_a_call_is_summarized_in_one_line_for_any_arguments(
-    given: ToolCall, said: str
+    value: ToolCall, message: str
 ) -> None:
-    assert label(given, TOOLS.get(given.name)) == said
+    assert label(value, TOOLS.get(value.name)) == message
 
 
 @pytest.mark.parametrize(
-    ("outcome", "text", "shown", "said"),
+    ("outcome", "text", "shown", "message"),
     [
         ("done", "1\tx", (Note("read a.py, 1 line"),), "read a.py, 1 line"),
         ("done", "one\ntwo\nthree", (), "one (+2 lines)"),
@@ -79,9 +79,11 @@ def test_a_call_is_summarized_in_one_line_for_any_arguments(
     ],
 )
 def test_the_summary_of_a_result_begins_with_its_outcome(
-    outcome: Any, text: str, shown: tuple[Shown, ...], said: str
+    outcome: Any, text: str, shown: tuple[Shown, ...], message: str
 ) -> None:
-    assert plain_text(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == said
+    assert (
+        plain_text(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == message
+    )
 
 
 def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() -> None:
@@ -286,7 +288,7 @@ def test_every_file_changing_tool_is_shown_as_removed_and_added_lines(
 
 
 @pytest.mark.parametrize(
-    ("manner", "said"),
+    ("manner", "message"),
     [
         (RunConditions(sandboxed=True), ["in the sandbox · network: off"]),
         (
@@ -311,13 +313,13 @@ def test_every_file_changing_tool_is_shown_as_removed_and_added_lines(
     ],
 )
 def test_question_shows_the_sandbox_and_network_of_a_command(
-    manner: RunConditions | None, said: list[str]
+    manner: RunConditions | None, message: list[str]
 ) -> None:
     rows = permission_question(
         CallToApprove(call("bash", command="x"), TOOLS["bash"], "why", manner), 60
     )
 
-    assert [row.strip() for row in plain_text(rows).split("\n")[2:]] == [*said, "why"]
+    assert [row.strip() for row in plain_text(rows).split("\n")[2:]] == [*message, "why"]
 
 
 @pytest.mark.parametrize(

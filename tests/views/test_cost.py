@@ -133,7 +133,7 @@ SPENT = (
 
 
 @pytest.mark.parametrize(
-    ("events", "settled", "said"),
+    ("events", "settled", "message"),
     [
         ((), NO_LIMIT,
          "No budget: a turn may use up whatever it needs. /budget USD sets one."),
@@ -155,6 +155,6 @@ SPENT = (
     ],
 )  # fmt: skip
 def test_a_budget_is_shown_with_used_reserved_and_remaining_amounts(
-    events: tuple[Event, ...], settled: Budget, said: str
+    events: tuple[Event, ...], settled: Budget, message: str
 ) -> None:
-    assert plain_text(budget_lines(fold(entries(*events)), settled)) == said
+    assert plain_text(budget_lines(fold(entries(*events)), settled)) == message

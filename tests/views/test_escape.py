@@ -31,7 +31,7 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("ok\x1b]52;c;YQ==\adone", r"ok\x1b]52;c;YQ==\x07done"),
         ("safe\rEVIL\x9b2J\b\x0e\x7f", r"safe\rEVIL\x9b2J\x08\x0e\x7f"),
@@ -46,8 +46,8 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
         ("naïve 中文 plain", "naïve 中文 plain"),
     ],
 )
-def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
-    assert visible(said) == shown
+def test_visible_escapes_invisible_characters(message: str, shown: str) -> None:
+    assert visible(message) == shown
 
 
 @given(NASTY)

@@ -200,17 +200,19 @@ def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         (0, '<span class="stage good">done</span>'),
         (2, '<span class="stage bad">exit code 2</span>'),
         (None, '<span class="stage bad">ended early</span>'),
     ],
 )
-def test_a_failed_command_is_marked_in_its_folded_row(code: int | None, told: str) -> None:
+def test_a_failed_command_is_marked_in_its_folded_row(
+    code: int | None, message: str
+) -> None:
     html = page_after(Output("make", "so", code, "" if code is not None else "out of time"))
 
-    assert re.findall(r'<span class="stage.*?</span>', html) == [told]
+    assert re.findall(r'<span class="stage.*?</span>', html) == [message]
 
 
 def test_html_shows_diffs_open_and_outputs_folded() -> None:

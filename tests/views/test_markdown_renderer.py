@@ -124,7 +124,7 @@ def test_without_markdown_rendering_text_is_printed_unchanged(message: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("# A *title*\n\nwords\nand more", "A title\n\nwords\nand more\n"),
         ("- a\n- b\n  - c\n\n    d\n3. e", "• a\n• b\n  • c\n\n    d\n3. e\n"),
@@ -142,12 +142,12 @@ def test_without_markdown_rendering_text_is_printed_unchanged(message: str) -> N
         ("```\nno end", "```\nno end\n"),
     ],
 )
-def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
-    assert re.sub(" +\n", "\n", render(said)) == shown
+def test_every_kind_of_block_is_laid_out(message: str, shown: str) -> None:
+    assert re.sub(" +\n", "\n", render(message)) == shown
 
 
 @pytest.mark.parametrize(
-    ("said", "pieces"),
+    ("message", "pieces"),
     [
         ("# Title", [("title", "Title")]),
         ("Title\n===", [("title", "Title")]),
@@ -167,8 +167,8 @@ def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
                               ("dim", "```")]),
     ],
 )  # fmt: skip
-def test_inline_markdown_is_styled_by_its_kind(said: str, pieces: list[Piece]) -> None:
-    assert [(style, text.strip()) for style, text in styles(said)] == pieces
+def test_inline_markdown_is_styled_by_its_kind(message: str, pieces: list[Piece]) -> None:
+    assert [(style, text.strip()) for style, text in styles(message)] == pieces
 
 
 def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
@@ -183,7 +183,7 @@ def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "plain", "linked"),
+    ("message", "plain", "linked"),
     [
         ("[x](https://a.b/c)", "x (https://a.b/c)", "x"),
         ("[a.de](https://a.de/c)", "a.de (https://a.de/c)", "a.de"),
@@ -205,10 +205,10 @@ def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
     ],
 )  # fmt: skip
 def test_a_link_shows_its_address_unless_the_terminal_opens_links(
-    said: str, plain: str, linked: str
+    message: str, plain: str, linked: str
 ) -> None:
-    assert render(said) == f"{plain}\n"
-    assert render(said, links=True) == f"{linked}\n"
+    assert render(message) == f"{plain}\n"
+    assert render(message, links=True) == f"{linked}\n"
 
 
 def test_all_words_of_a_link_carry_its_address_where_the_terminal_opens_links() -> None:
@@ -300,7 +300,7 @@ def test_a_new_width_applies_from_the_next_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "early"),
+    ("message", "early"),
     [
         ("one two three four five six seven eight", "one two three four\n"),
         ("- one two three four five six seven eight", "• one two three four\n"),
@@ -316,16 +316,16 @@ def test_a_new_width_applies_from_the_next_block() -> None:
     ],
 )
 def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
-    said: str, early: str
+    message: str, early: str
 ) -> None:
     prose = MarkdownRenderer(20)
 
-    result = [prose.add(letter) for letter in f"{said} "]
+    result = [prose.add(letter) for letter in f"{message} "]
     before = plain_text([tuple(piece for pieces in result for piece in pieces)])
 
     assert before[: len(early) or None] == early
     rest = plain_text([tuple(prose.end())])
-    assert (before + rest).split() == render(said, 20).split()
+    assert (before + rest).split() == render(message, 20).split()
 
 
 def test_paragraph_with_a_late_underline_stays_a_paragraph() -> None:

@@ -157,17 +157,17 @@ def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "message"),
     [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
 )
-def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str) -> None:
+def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, message: str) -> None:
     screen = start_screen(
         answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
         Ended("c1", "refused", "Refused."),
     )  # fmt: skip
 
     (block,) = [b for b in screen.done if isinstance(b, CallBlock)]
-    assert (block.stage, block.answered) == ("refused", said)
+    assert (block.stage, block.answered) == ("refused", message)
 
 
 def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:

@@ -111,7 +111,7 @@ ASKING: tuple[Event, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("events", "held", "said"),
+    ("events", "held", "message"),
     [
         ((), True, "missing"),
         ([*start_events()[:2]], True, "new"),
@@ -127,18 +127,18 @@ ASKING: tuple[Event, ...] = (
     ],
 )  # fmt: skip
 def test_a_status_shows_whether_a_process_is_running_the_session(
-    tmp_path: Path, events: Sequence[Event], held: bool, said: str
+    tmp_path: Path, events: Sequence[Event], held: bool, message: str
 ) -> None:
     if events:
         write_journal(tmp_path, events)
     if held:
         hold(tmp_path)
 
-    assert node_status(read(tmp_path)) == said
+    assert node_status(read(tmp_path)) == message
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ([ModelAsked()], "the model is called"),
         ([*ASKING, Judged("call-0", "allow"), Started("call-0")], 'bash rm x'),
@@ -148,15 +148,15 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
     ],
 )  # fmt: skip
 def test_session_tree_shows_the_activity_of_running_agents(
-    tmp_path: Path, events: Sequence[Event], said: str
+    tmp_path: Path, events: Sequence[Event], message: str
 ) -> None:
     write_journal(tmp_path, [*start_events(), *events])
     hold(tmp_path)
 
     result = row(tmp_path, now=110.0)
 
-    assert (result.activity, result.seconds) == (said, 7.0)
-    assert f"now: {said}" in plain_text(tree_lines(result, 100))
+    assert (result.activity, result.seconds) == (message, 7.0)
+    assert f"now: {message}" in plain_text(tree_lines(result, 100))
 
 
 def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(

@@ -65,7 +65,7 @@ CANNOT = f"notes.md was not written: {FULL}"
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ([], []),
         ([command_ended("make")], []),
@@ -89,13 +89,13 @@ CANNOT = f"notes.md was not written: {FULL}"
     ],
 )  # fmt: skip
 def test_the_last_command_is_named_if_it_failed(
-    events: list[Event], said: list[str]
+    events: list[Event], message: list[str]
 ) -> None:
-    assert list(warnings(turn_view(*events))) == said
+    assert list(warnings(turn_view(*events))) == message
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         (change_events("done"), []),
         (change_events("failed", f"{FULL}\nMore of it."), [CANNOT]),
@@ -119,9 +119,9 @@ def test_the_last_command_is_named_if_it_failed(
     ],
 )  # fmt: skip
 def test_a_file_that_could_not_be_written_is_named(
-    events: list[Event], said: list[str]
+    events: list[Event], message: list[str]
 ) -> None:
-    assert list(warnings(turn_view(*events))) == said
+    assert list(warnings(turn_view(*events))) == message
 
 
 def test_changed_encodings_are_named() -> None:

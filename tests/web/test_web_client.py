@@ -218,7 +218,7 @@ def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "body", "said"),
+    ("encoding", "body", "message"),
     [
         ("br", b"\x1b", "compressed its answer as 'br', which was not requested"),
         ("gzip, gzip", b"x", "compressed its answer as 'gzip, gzip'"),
@@ -226,12 +226,12 @@ def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
     ],
 )
 def test_page_that_cannot_be_unpacked_is_an_error(
-    encoding: str, body: bytes, said: str
+    encoding: str, body: bytes, message: str
 ) -> None:
     result, _ = fetch_page(Answer(body, headers={"content-encoding": encoding}))
 
     assert isinstance(result, str)
-    assert said in result
+    assert message in result
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (Answer(b"no", status=404), "http://site.example/ answered with status 404 (Not Found)."),
         (Answer(status=599), "http://site.example/ answered with status 599."),
@@ -260,11 +260,11 @@ def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
         (Answer(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000), "http://site.example sent something that is not HTTP"),
     ],
 )  # fmt: skip
-def test_a_failed_fetch_gives_a_one_sentence_error(answer: Answer, said: str) -> None:
+def test_a_failed_fetch_gives_a_one_sentence_error(answer: Answer, message: str) -> None:
     result, _ = fetch_page(answer)
 
     assert isinstance(result, str)
-    assert result.startswith(said), result
+    assert result.startswith(message), result
 
 
 def test_the_error_for_an_unknown_host_names_the_host() -> None:

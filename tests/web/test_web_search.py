@@ -141,7 +141,7 @@ def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "answer", "said"),
+    ("make", "answer", "message"),
     [
         (lambda url: Brave("a-key", url), Answer(status=401),
          "Brave Search refuses the key in BRAVE_API_KEY (status 401)."),
@@ -163,12 +163,12 @@ def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
     ],
 )  # fmt: skip
 def test_a_failed_search_reports_how_to_fix_it(
-    make: Any, answer: Answer, said: str
+    make: Any, answer: Answer, message: str
 ) -> None:
     result, _ = search_with(make, answer)
 
     assert isinstance(result, str)
-    assert result.startswith(said)
+    assert result.startswith(message)
     assert "a-key" not in result
 
 

@@ -123,7 +123,7 @@ def test_every_key_and_slot_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("value", "sentence"),
     [
         ({"command": ()}, r'\[commands.mine\] needs command = \["prog", …\]'),
         ({"tools": ""}, r'must say tools = "none": that this program runs nothing'),
@@ -146,10 +146,10 @@ def test_every_key_and_slot_is_documented() -> None:
     ],
 )
 def test_invalid_command_settings_are_refused_with_what_to_change(
-    given: dict[str, Any], sentence: str
+    value: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence.replace("{", r"\{").replace("}", r"\}")):
-        own_command(**given)
+        own_command(**value)
 
 
 def test_command_name_with_invalid_characters_is_refused() -> None:
