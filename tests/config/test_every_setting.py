@@ -156,6 +156,13 @@ def prompt_limit(place: int) -> Probe:
     return probe
 
 
+async def runs_in_monty(build: Build) -> object:
+    cell = "```python\nimport sys\nFINAL('Monty' in sys.version)\n```"
+    provider = ScriptedProvider(cell)
+    async with make_coding_agent(build, provider).session() as session:
+        return (await session.run("Go.")).text
+
+
 async def code_memory_limit(build: Build) -> object:
     cell = "```python\nx = bytearray(400 * 1024 * 1024)\nFINAL('enough')\n```"
     provider = ScriptedProvider(cell, "Not enough.", "Not enough.")
@@ -1005,6 +1012,7 @@ CHANGED: dict[str, Change] = {
     "subagents.max_concurrent": Change(2, 8, 2, max_concurrent_children),
     "subagents.max_per_turn": Change(3, 200, 3, count_children),
     "subagents.teams": Change(True, False, True, may_lead_a_team),
+    "python.engine": Change("monty", "false", "true", runs_in_monty),
     "python.rlm_model": Change("mine/c", "m", "c", requested_model_of_code),
     "python.rlm_steps": Change(7, 25, 7, prompt_limit(0)),
     "python.fan_out": Change(7, 50, 7, prompt_limit(1)),
@@ -1177,7 +1185,8 @@ def write_setting(
 
 # What only a sandbox can hold; code that a model writes asks without one.
 IN_SANDBOX = {
-    "python.memory_mib", "python.cache", "python.calls_per_minute", "python.rlm_model",
+    "python.memory_mib", "python.cache", "python.calls_per_minute", "python.engine",
+    "python.rlm_model",
     "sandbox.readable",
     "code.servers", "code.answer_seconds", "code.after_edit",
 }  # fmt: skip
@@ -1186,6 +1195,8 @@ IN_SANDBOX = {
 def skip_without_sandbox(key: str) -> None:
     if key in IN_SANDBOX:
         needs_bubblewrap()
+    if key == "python.engine":
+        pytest.importorskip("pydantic_monty", reason="refold[monty] is not installed")
 
 
 def settings_by_layer() -> Iterator[ParameterSet]:

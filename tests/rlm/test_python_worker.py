@@ -60,32 +60,6 @@ def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
     run_with_session(tmp_path / "ws", use_session)
 
 
-def test_code_calls_host_functions_with_positional_and_keyword_arguments(
-    tmp_path: Path,
-) -> None:
-    async def use_session(session: Session) -> None:
-        assert await session.text("lm('text', query='why?')") == "'lm is answered'"
-        assert await session.text("read_file('a.py', first=3)") == "'read_file is answered'"
-        assert session.host.heard == [
-            ("lm", {"input": "text", "query": "why?"}),
-            ("read_file", {"path": "a.py", "first": 3}),
-        ]
-        for code, error in (
-            ("lm('text')", "TypeError: lm(input, query, schema=None) needs query."),
-            ("lm('a', 'b', 'c', 'd')", "was given 4 arguments."),
-            ("lm('a', quest='b')", "has no parameter 'quest'."),
-            ("fails('the words')", "HostError: the words"),
-            ("echo(object())", "TypeError: echo['value'] is of type object"),
-            ("echo({'a': [1, float('nan')]})", "echo['value']['a'][1] is nan"),
-        ):
-            cell = await session.cell(code)
-            assert cell.failed
-            assert error in cell.text
-        assert await session.text("try: fails('x')\nexcept HostError as e: print(e)") == "x"
-
-    run_with_session(tmp_path / "ws", use_session)
-
-
 def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None:
     code = (
         "import datetime, decimal, pathlib, dataclasses, enum, collections\n"
@@ -142,19 +116,6 @@ def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> No
     run_with_session(tmp_path / "ws", use_session)
 
 
-def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
-    async def use_session(session: Session) -> None:
-        async def slow(name: str, arguments: object) -> object:
-            await anyio.sleep(0.4)
-            return name
-
-        cell = await session.worker.run("lm('a', 'b')", slow, session.printed.append)
-        assert cell.text == "'lm'"
-        assert cell.seconds < 0.2
-
-    run_with_session(tmp_path / "ws", use_session, WorkerLimits(seconds=0.2))
-
-
 @pytest.mark.slow
 def test_computing_time_counts_while_another_thread_waits_for_the_host(
     tmp_path: Path,
@@ -202,29 +163,6 @@ def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> 
         )
         assert await session.text(code) == "1"
         assert await session.text("thread.join(5); seen") == "['rlm was stopped.']"
-
-    run_with_session(tmp_path / "ws", use_session)
-
-
-def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> None:
-    async def use_session(session: Session) -> None:
-        async def broken(name: str, arguments: object) -> object:
-            raise LookupError("a bug")
-
-        with pytest.raises(LookupError, match="a bug"):
-            await session.worker.run("lm('a', 'b')", broken, session.printed.append)
-        assert await session.text("1") == "1"
-
-    run_with_session(tmp_path / "ws", use_session)
-
-
-def test_overwritten_reserved_names_are_restored_and_reported(tmp_path: Path) -> None:
-    async def use_session(session: Session) -> None:
-        assert (
-            await session.text("FINAL = budget = 1")
-            == "(reserved and put back: FINAL, budget)"
-        )
-        assert await session.text("budget()") == "'budget is answered'"
 
     run_with_session(tmp_path / "ws", use_session)
 

@@ -16,6 +16,7 @@ from refold.place.sandbox_rules import SandboxConfig
 from refold.rlm.worker import PythonWorkers
 from refold.rlm.worker_port import (
     Cell,
+    Engine,
     HostFailed,
     VariableReport,
     Variables,
@@ -97,14 +98,14 @@ def workers(root: Path) -> Generator[PythonWorkers]:
 
 @asynccontextmanager
 async def python(
-    root: Path, limits: WorkerLimits = QUICK, **wish: object
+    root: Path, limits: WorkerLimits = QUICK, engine: Engine = "cpython", **wish: object
 ) -> AsyncGenerator[Session]:
     root.mkdir(exist_ok=True)
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find_sandbox(os.environ, wanted)
     commands = ShellCommands(os.environ, lambda: sandbox)
     try:
-        async with PythonWorkers(commands, str(root.resolve()))(
+        async with PythonWorkers(commands, str(root.resolve()), engine)(
             limits, FUNCTIONS
         ) as worker:
             yield Session(worker)
@@ -116,10 +117,11 @@ def run_with_session(
     root: Path,
     function: Callable[[Session], Awaitable[None]],
     limits: WorkerLimits = QUICK,
+    engine: Engine = "cpython",
     **wish: object,
 ) -> None:
     async def main() -> None:
-        async with python(root, limits, **wish) as session:
+        async with python(root, limits, engine, **wish) as session:
             await function(session)
 
     anyio.run(main)

@@ -19,6 +19,7 @@ from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import POLICY_GROUP, load_policies, policies
+from refold.app.python_setup import check_engine
 from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_index import session_index
 from refold.app.session_opener import SessionOpener, Storage
@@ -86,6 +87,7 @@ class App:
         self.workspace = _workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # a bad schema raises now
+        check_engine(settings.python)
         self.agents.find(settings.agent, "main")
         self.system_prompt.check()
         self.mcp = self._mcp_servers()

@@ -7,6 +7,7 @@ imported before code runs.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.config.settings import Python
 from refold.engine.world import World
+from refold.errors import BadInput
 from refold.journal.session_index import SessionIndex
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
@@ -127,9 +129,19 @@ class SessionPython:
 
         commands = self._turn_world().commands
         assert commands is not None  # a session of the app has a workspace
-        workers = PythonWorkers(commands, self._coding.directory)
+        engine = self._coding.settings.engine
+        workers = PythonWorkers(commands, self._coding.directory, engine)
         async with workers(limits, functions) as worker:
             yield worker
+
+
+def check_engine(settings: Python) -> None:
+    """Raise `BadInput` if the engine of the settings is not installed."""
+    if settings.engine == "monty" and find_spec("pydantic_monty") is None:
+        raise BadInput(
+            'python.engine is "monty", which is not installed: pip install "refold[monty]", '
+            'or set it to "cpython"'
+        )
 
 
 def memo_directory(data: Path, project: str) -> Path:

@@ -240,6 +240,7 @@ _ALL_CHECKS: "dict[str, Check]" = {
     "network": check_providers,
     "sandbox": doctor_checks.check_sandbox,
     "mcp": check_servers,
+    "python engine": doctor_checks.check_python_engine,
     "containers": doctor_checks.check_containers,
     "programs": doctor_checks.check_programs,
     "terminal": doctor_checks.check_terminal,

@@ -20,6 +20,7 @@ from refold import programs as starting
 from refold._version import __version__
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
+from refold.app.python_setup import check_engine
 from refold.app.search_places import has_hook_files
 from refold.app.session_index import session_index
 from refold.config import credentials, keyring
@@ -111,6 +112,23 @@ def check_sandbox(context: CheckContext) -> Iterator[Finding]:
     else:
         network = "reaches the network" if wished.network else "no network unless asked"
         yield Finding("sandbox", "ok", f"{box.kind}, profile {wished.profile}, {network}")
+
+
+def check_python_engine(context: CheckContext) -> Iterator[Finding]:
+    """What runs code of models, if it is not the Python that refold runs on."""
+    settings = context.setting_origins.settings.python
+    if settings.engine == "cpython":
+        return
+    try:
+        check_engine(settings)
+    except BadInput as error:
+        text, _, advice = str(error).partition(": ")
+        yield Finding("python engine", "wrong", text, advice)
+        return
+    from importlib.metadata import version
+
+    what = f"Monty {version('pydantic-monty')} runs code of models: a part of Python"
+    yield Finding("python engine", "ok", what)
 
 
 def check_containers(context: CheckContext) -> Iterator[Finding]:

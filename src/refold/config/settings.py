@@ -121,6 +121,7 @@ class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fan_out: AtLeast1 = 50  # items of one map_lm or map_rlm
     max_concurrent: AtLeast1 = 8  # items that run at the same time
     rlm_depth: AtLeast0 = 1  # levels of rlm called by rlm
+    engine: Literal["cpython", "monty"] = "cpython"  # what runs the code; monty: a subset
     rlm_model: str = ""  # model of the subagents that code starts; "": that of main
     rlm_steps: AtLeast1 = 25  # model responses in a turn of the agent `rlm`
     cell_seconds: Seconds = 120.0  # seconds of one cell, without the wait for calls

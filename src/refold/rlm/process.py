@@ -25,7 +25,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.rlm.worker_port import WorkerLost
+from refold.rlm.worker_port import Engine, WorkerLost
 from refold.values.tools import Confinement
 
 FRAME_HEADER = struct.Struct("!II")
@@ -50,8 +50,9 @@ _BROKEN_CODE = 71  # the exit code of a worker that lost its connection
 _SOURCE_ROOT = Path(__file__).parents[2]
 _WORKER_CODE = (
     f"import sys; sys.path.insert(0, {str(_SOURCE_ROOT)!r}); "
-    "from refold.rlm.worker_side.main import main; main()"
+    "from refold.rlm.worker_side.{module} import main; main()"
 )
+_ENGINE_MODULES: Mapping[Engine, str] = {"cpython": "main", "monty": "monty"}
 
 
 class ConnectionClosed(WorkerLost):
@@ -189,7 +190,9 @@ class Process:
         on_message: Callable[[FromWorker, bytes], None],
         on_end: Callable[[], None],
         on_use: Callable[[float], None],
+        engine: Engine = "cpython",
     ) -> None:
+        self._code = _WORKER_CODE.format(module=_ENGINE_MODULES[engine])
         self._group, self._on_message, self._on_end = group, on_message, on_end
         self._used = on_use
         self._ends = socket.socketpair()
@@ -276,7 +279,7 @@ class Process:
             own_tmp=True,
             used=self._used,
         )
-        words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", _WORKER_CODE]
+        words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", self._code]
         with self._scope:
             try:
                 finished = await commands.run(

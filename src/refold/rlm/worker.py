@@ -28,6 +28,7 @@ from refold.rlm.process import (
 )
 from refold.rlm.worker_port import (
     Cell,
+    Engine,
     Host,
     HostFailed,
     ReadPart,
@@ -49,10 +50,11 @@ _MIN_WAIT_SECONDS = 0.01  # between checks of the clock
 
 
 class PythonWorkers:
-    """`cwd` is the working directory of the code."""
+    """`cwd` is the working directory of the code, which `engine` runs."""
 
-    def __init__(self, commands: Commands, cwd: str) -> None:
+    def __init__(self, commands: Commands, cwd: str, engine: Engine = "cpython") -> None:
         self._commands, self._cwd = commands, cwd
+        self._engine: Engine = engine
 
     def __call__(
         self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
@@ -66,7 +68,9 @@ class PythonWorkers:
         worker: PythonWorker | None = None
         try:
             async with anyio.create_task_group() as group:
-                worker = PythonWorker(limits, group, (*PRIMITIVE_SIGNATURES, *functions))
+                worker = PythonWorker(
+                    limits, group, (*PRIMITIVE_SIGNATURES, *functions), self._engine
+                )
                 orders = {"functions": functions, "output": limits.output}
                 await worker.process.begin(self._commands, self._cwd, limits.memory, orders)
                 yield worker
@@ -82,9 +86,15 @@ class PythonWorker:
     """One process. Its methods wait for each other."""
 
     def __init__(
-        self, limits: WorkerLimits, group: TaskGroup, functions: tuple[str, ...]
+        self,
+        limits: WorkerLimits,
+        group: TaskGroup,
+        functions: tuple[str, ...],
+        engine: Engine,
     ) -> None:
-        self.process = Process(group, self._on_message, self._on_end, self._count_time)
+        self.process = Process(
+            group, self._on_message, self._on_end, self._count_time, engine
+        )
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
         self._turn = anyio.Lock()
         self._request = _Request(0)

@@ -6,13 +6,16 @@ runs no code. Values are passed as JSON. `worker` starts the process.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Raw, Struct
 
 from refold.errors import RefoldError, ToolFailed
+
+# What runs the code: the Python that refold runs on, or Monty, an interpreter of its own.
+Engine: TypeAlias = Literal["cpython", "monty"]
 
 
 class HostFailed(RefoldError):

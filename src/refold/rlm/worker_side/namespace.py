@@ -131,7 +131,7 @@ def make_reserved_names(
         name: Signature(tuple(parameters), 0) for name, parameters in functions.items()
     }
     for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **tools}.items():
-        names[name] = _function(name, needed, parameters, call)
+        names[name] = make_function(name, needed, parameters, call)
     module = types.ModuleType(MODULE_NAME)
     for name, entry in names.items():
         setattr(module, name, _with_module(entry, name))
@@ -144,7 +144,7 @@ def _with_module(value: Any, name: str) -> object:
     return value
 
 
-def _function(
+def make_function(
     name: str,
     required_count: int,
     parameters: tuple[str, ...],

@@ -29,6 +29,8 @@ MAX_VARIABLE_BYTES, MAX_TOTAL_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024  # byt
 _LENGTH_HEADER = struct.Struct("!I")
 _MAKER_NAME = "function_of_the_cells"
 
+MONTY_MAGIC = b"monty1\n"  # with which variables of the other engine begin
+
 Pairs = list[tuple[str, str]]
 
 
@@ -144,6 +146,8 @@ def persist(
 
 def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
     """Replace all variables. Raises `ValueError` if `index` is not a snapshot."""
+    if index.startswith(MONTY_MAGIC):
+        raise ValueError('they were saved by Monty: set python.engine = "monty"')
     _register_function_maker(namespace)
     rows = _parse_index(index)
     namespace.clear()

@@ -1,0 +1,218 @@
+"""The main loop of a worker process whose code is run by Monty, an interpreter of its own.
+
+It answers the same requests as `main` does with CPython. Code runs in a process of Monty below
+this one, within the same sandbox: it reaches the functions of the host and reads files of the
+workspace, and nothing else. That process is killed to stop code, and a new one gets the last
+saved variables. The package `pydantic_monty` is imported here only.
+"""
+
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Lock, Timer
+from typing import cast
+
+import pydantic_monty
+
+from refold.rlm.worker_side.cells import BoundedText, OutputStream
+from refold.rlm.worker_side.monty_state import (
+    MontyState,
+    pack_state,
+    unpack_state,
+)
+from refold.rlm.worker_side.monty_text import (
+    LACKS_NOTE,
+    assigned_names,
+    error_text,
+    is_lacking,
+    to_host_value,
+)
+from refold.rlm.worker_side.namespace import make_function
+from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES, Signature
+from refold.rlm.worker_side.socket_link import Link, Message
+from refold.rlm.worker_side.values import (
+    Failed,
+    Listing,
+    Values,
+    preview,
+    without_surrogates,
+)
+
+_MIN_SOCKET_NUMBER = 200
+_LOST_CODE = 70
+_FINAL_REASON = "FINAL was called"
+_FINAL_SECONDS = 1.0  # for code to end after FINAL, before it is killed
+_SESSION_LOST = "Stopped: {why}. The variables are as before this call."
+
+
+def main() -> None:
+    number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _MIN_SOCKET_NUMBER)
+    nothing = os.open("/dev/null", os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        MontyWorker(Link(number)).serve()
+    finally:
+        os._exit(_LOST_CODE)
+
+
+class MontyWorker:
+    def __init__(self, link: Link) -> None:
+        self._link, self._values = link, Values()
+        self._inbox = SimpleQueue[tuple[Message, bytearray]]()
+        self._link.begin(self._on_message)
+        begin, _ = self._inbox.get()
+        self._most = int(begin["output"])
+        self._kept = BoundedText(self._most)
+        self._streams = {
+            name: OutputStream(self._kept, number, self._send_printed)
+            for name, number in (("stdout", 1), ("stderr", 2))
+        }
+        self._lock, self._request, self._why, self._final = Lock(), 0, "", False
+        self._parts = dict[str, bytes]()  # for a restore
+        self._listing = ""
+        self._state = MontyState(
+            begin["memory"], os.getcwd(), self._functions(begin["functions"]), self._print
+        )
+
+    def serve(self) -> None:
+        self._link.send({"t": "ready"})
+        while True:
+            message, blob = self._inbox.get()
+            with self._lock:
+                self._request, self._why = message["id"], ""
+            answer, content = self._answer(message, blob)
+            with self._lock:
+                self._request = 0
+            self._link.send({"t": "done", "id": message["id"], **answer}, content)
+
+    def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
+        match message["t"]:
+            case "run":
+                text, failed = self._run(message["cell"])
+                return {"text": text, "failed": failed}, b""
+            case "part":
+                self._parts[message["name"]] = bytes(blob)
+                return {}, b""
+            case _:
+                return self._run_work(message, bytes(blob))
+
+    def _run_work(self, message: Message, blob: bytes) -> tuple[Message, bytes]:
+        try:
+            match message["t"]:
+                case "put":
+                    self._state.put(message["name"], message["part"], blob)
+                case "persist":
+                    return self._persist(frozenset(message["known"]))
+                case "restore":
+                    parts, self._parts = self._parts, {}
+                    lost = self._state.restore(unpack_state(blob), parts)
+                    return {"kept": self._state.kept(), "lost": lost}, b""
+                case _:
+                    return {"kept": self._state.kept()}, b""
+        except Exception as error:  # reported to the host, which ends the worker
+            return {"failed": True, "text": without_surrogates(str(error))[:500]}, b""
+        return {}, b""
+
+    def _persist(self, known: frozenset[str]) -> tuple[Message, bytes]:
+        saved = self._state.save()
+        for name, part in saved.parts.items():
+            if name not in known:
+                self._link.send({"t": "part", "name": name}, part)
+        report = {"kept": self._state.kept(), "lost": [], "parts": list(saved.parts)}
+        return report, pack_state(saved)
+
+    def _run(self, source: str) -> tuple[str, bool]:
+        """Run a cell. Returns the observation, and whether the cell failed."""
+        self._kept.clear()
+        self._final = False
+        self._listing = self._state.listing()
+        value, error = "", ""
+        try:
+            result = self._state.feed(source)
+            if isinstance(result, str) and result == self._listing:
+                result = Listing(result)
+            if result is not None:
+                value = preview(to_host_value(result), self._most // 2)
+        except pydantic_monty.MontyCrashedError as crashed:
+            error = _SESSION_LOST.format(why=self._why or f"Monty ended: {crashed}")
+            self._state.begin_again()
+        except pydantic_monty.MontyError as raised:
+            error = "" if self._final else error_text(raised)
+            if is_lacking(raised):
+                error = f"{error}\n{LACKS_NOTE}"
+        notes = self._state.note_names(assigned_names(source))
+        ends = [part for part in (value, error, notes) if part]
+        room = max(200, self._most - sum(len(part) + 1 for part in ends))
+        printed = self._kept.text(room).rstrip("\n")
+        text = "\n".join([part for part in (printed, *ends) if part])
+        return without_surrogates(text), bool(error)
+
+    def _print(self, stream: str, text: str) -> None:
+        self._streams[stream].write(text)
+
+    def _send_printed(self, text: str) -> None:
+        self._link.send({"t": "printed", "text": text})
+
+    def _functions(
+        self, tools: Mapping[str, list[str]]
+    ) -> Mapping[str, Callable[..., object]]:
+        """The functions that code can call, by name."""
+        own = {name: Signature(tuple(names), 0) for name, names in tools.items()}
+        functions: dict[str, Callable[..., object]] = {
+            name: make_function(name, needed, parameters, self._call)
+            for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **own}.items()
+        }
+        return {**functions, "FINAL": self._end_with, "SHOW_VARS": self._show_variables}
+
+    def _call(self, name: str, arguments: dict[str, object]) -> object:
+        plain = {key: to_host_value(value) for key, value in arguments.items()}
+        encoded = self._values.to_json(plain, name)
+        for stream in self._streams.values():
+            stream.pass_on()
+        reply = self._link.call(name, encoded)
+        if (why := reply.get("error")) is not None:
+            raise RuntimeError(why)  # HostError in the code
+        return self._without_failed(name, reply.get("value"))
+
+    def _without_failed(self, name: str, value: object) -> object:
+        """Replace failed slots of a list by None, and print the reasons."""
+        slots = self._values.from_json(value)
+        if not isinstance(slots, list):
+            return slots
+        slots = cast("list[object]", slots)
+        for number, slot in enumerate(slots):
+            if isinstance(slot, Failed):
+                self._print("stdout", f"{name}: slot {number} failed: {slot.reason}\n")
+        return [None if isinstance(slot, Failed) else slot for slot in slots]
+
+    def _end_with(self, value: object) -> None:
+        """FINAL: the first value counts. The code gets an exception that few handlers catch."""
+        encoded = self._values.to_json(to_host_value(value))
+        if not self._final:
+            text = without_surrogates(self._kept.text(self._most))
+            self._link.send_now({"t": "final", "value": encoded, "text": text})
+        self._final = True
+        raise SystemExit(_FINAL_REASON)
+
+    def _show_variables(self) -> object:
+        return self._listing or "There are no variables."
+
+    def _on_message(self, message: Message, blob: bytearray) -> None:
+        if message["t"] != "interrupt":
+            self._inbox.put((message, blob))
+            return
+        self._why = self._why or message["why"]
+        delay = _FINAL_SECONDS if message["why"].startswith("FINAL") else 0.0
+        timer = Timer(delay, self._kill, (self._request,))
+        timer.daemon = True
+        timer.start()
+
+    def _kill(self, request: int) -> None:
+        """Kill the process that runs the code, if it still works on this request."""
+        with self._lock:
+            if request and request == self._request:
+                with suppress(ProcessLookupError):
+                    os.kill(self._state.process, signal.SIGKILL)

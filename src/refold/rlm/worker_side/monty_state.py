@@ -1,0 +1,209 @@
+"""The variables of code in Monty: its process, and its state as bytes.
+
+A state is Monty's own dump. Values that the host has set and that the code has not rebound are
+left out of it: they are parts of their own, so that large material is stored once.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import pydantic_monty
+
+from refold.rlm.worker_side.snapshots import MONTY_MAGIC
+
+_LENGTH_HEADER = struct.Struct("!I")
+_MAX_SUSPENSIONS = 1_000_000  # calls of a session; the host has limits of its own
+_MAX_STATE_BYTES = 256 * 1024 * 1024
+# `HostError` and `Failed` of the contract. Monty has no inheritance, so the first is what the
+# functions of the host raise; its instances are all true, so a failed slot is None.
+_PRELUDE_CODE = "HostError = RuntimeError\nFailed = type(None)"
+_OF_PRELUDE = ("HostError", "Failed")
+
+
+_SIZE_UNITS = {"str": "characters", "bytes": "bytes"}
+
+
+class SavedState(NamedTuple):
+    """`given` are the variables that are parts, `names` all that the code may have bound."""
+
+    dump: bytes
+    names: tuple[str, ...]
+    given: Mapping[str, str]
+    parts: Mapping[str, bytes]
+    version: str = pydantic_monty.__version__
+
+
+def pack_state(state: SavedState) -> bytes:
+    head = {"names": state.names, "given": dict(state.given), "version": state.version}
+    body = json.dumps(head).encode()
+    return MONTY_MAGIC + _LENGTH_HEADER.pack(len(body)) + body + state.dump
+
+
+def unpack_state(data: bytes) -> SavedState:
+    """Raises `ValueError` if these are not variables of Monty."""
+    if not data.startswith(MONTY_MAGIC):
+        raise ValueError('they were saved by CPython: set python.engine = "cpython"')
+    start = len(MONTY_MAGIC) + _LENGTH_HEADER.size
+    (length,) = _LENGTH_HEADER.unpack(data[len(MONTY_MAGIC) : start])
+    head = json.loads(data[start : start + length])
+    dump = data[start + length :]
+    return SavedState(dump, tuple(head["names"]), head["given"], {}, head["version"])
+
+
+class MontyState:
+    """A session of Monty, which is replaced when its process ends."""
+
+    def __init__(
+        self,
+        memory: int,
+        directory: str,
+        functions: Mapping[str, Callable[..., object]],
+        on_print: Callable[[str, str], None],
+    ) -> None:
+        self._functions = {f"_host_{n}": f for n, f in functions.items()} | dict(functions)
+        self._reserved = (*functions, *_OF_PRELUDE)
+        self._on_print, self._directory = on_print, directory
+        self._limits: pydantic_monty.ResourceLimits = {
+            "max_memory": memory,
+            "max_suspensions": _MAX_SUSPENSIONS,
+        }
+        self._mount = pydantic_monty.MountDir(
+            host_path=directory, virtual_path=directory, mode="read-only"
+        )
+        self._pool = pydantic_monty.Monty(min_processes=1, max_processes=1).__enter__()
+        self._names = list[str]()
+        self._given = dict[str, str]()  # names of parts by variable
+        self._parts = dict[str, bytes]()
+        self._saved: SavedState | None = None
+        self._session: pydantic_monty.MontySession | None = None
+        self.process = 0
+        self._check_out(None)
+
+    def feed(self, source: str, inputs: dict[str, object] | None = None) -> Any:
+        """Run code, and return the value of its last line. Raises `MontyError`."""
+        assert self._session is not None
+        return self._session.feed_run(
+            source, inputs=inputs, external_lookup=self._functions,
+            print_callback=cast("Any", self._on_print), mount=self._mount,
+            cwd=self._directory,
+        )  # fmt: skip
+
+    def put(self, name: str, part: str, value: bytes) -> None:
+        """Set a variable to a value in JSON, and save the state with it."""
+        self._set_given(name, part, value)
+        self.save()
+
+    def save(self) -> SavedState:
+        """The state as bytes. It is what a new process gets if this one ends."""
+        self._forget_rebound()
+        for name in self._given:
+            self.feed(f"{name} = _given_{name} = None")
+        assert self._session is not None
+        dump = self._session.dump()
+        if len(dump) > _MAX_STATE_BYTES:
+            raise ValueError(f"the variables take {len(dump):,} bytes, which is too much")
+        for name, part in self._given.items():
+            self._set_given(name, part, self._parts[part])
+        self._saved = SavedState(
+            dump, tuple(self._names), dict(self._given), dict(self._parts)
+        )
+        return self._saved
+
+    def restore(
+        self, state: SavedState, parts: Mapping[str, bytes]
+    ) -> list[tuple[str, str]]:
+        """Replace all variables. Returns those that are lost, with the reason."""
+        lost = [
+            (name, "its value is missing")
+            for name, part in state.given.items()
+            if part not in parts
+        ]
+        given = {name: part for name, part in state.given.items() if part in parts}
+        self._saved = state._replace(given=given, parts=parts)
+        self.begin_again()
+        self._names = [name for name in self._names if name not in dict(lost)]
+        return lost
+
+    def begin_again(self) -> None:
+        """Replace the process. The variables are as they were saved last."""
+        self._check_out(self._saved)
+
+    def kept(self) -> list[tuple[str, str]]:
+        """The variables with their types."""
+        return [(name, type_) for name, type_, _ in self._probe()]
+
+    def listing(self) -> str:
+        """A line for each variable: type and size."""
+        lines = list[str]()
+        for name, type_, size in self._probe():
+            unit = _SIZE_UNITS.get(type_, "items")
+            lines.append(
+                f"{name}: {type_}" + (f", {size:,} {unit}" if size is not None else "")
+            )
+        return "\n".join(lines)
+
+    def note_names(self, names: list[str]) -> str:
+        """Remember what a cell has bound; restore reserved names, and say which."""
+        bound = [name for name in names if name in self._reserved]
+        self._names += [n for n in names if n not in (*self._names, *self._reserved)]
+        if not bound:
+            return ""
+        self._reset_reserved()
+        return f"(reserved and put back: {', '.join(bound)})"
+
+    def _set_given(self, name: str, part: str, value: bytes) -> None:
+        # Two names of one object: if the code rebinds its own, they differ.
+        self.feed(
+            f"{name} = _given_{name} = _value_", inputs={"_value_": json.loads(value)}
+        )
+        self.feed("_value_ = None")
+        self._given[name], self._parts[part] = part, value
+        if name not in self._names:
+            self._names.append(name)
+
+    def _forget_rebound(self) -> None:
+        """Treat variables that the code has rebound or changed like all others."""
+        for name, part in list(self._given.items()):
+            value = json.loads(self._parts[part])
+            same = f"{name} is _given_{name}"
+            if not isinstance(value, str):  # it can be changed in place
+                same = f"{same} and {name} == _value_"
+            if not self.feed(same, inputs={"_value_": value}):
+                del self._given[name]
+            self.feed("_value_ = None")
+        self._parts = {part: self._parts[part] for part in self._given.values()}
+
+    def _reset_reserved(self) -> None:
+        restored = [n for n in self._functions if f"_host_{n}" in self._functions]
+        lines = [f"{name} = _host_{name}" for name in restored]
+        self.feed("\n".join([*lines, _PRELUDE_CODE]))
+
+    def _probe(self) -> list[tuple[str, str, int | None]]:
+        lines = ["_vars_ = []"]
+        for name in self._names:
+            lines += [
+                "try:", f"    _vars_.append(({name!r}, type({name}).__name__,",
+                f"        len({name}) if isinstance({name}, (str, bytes, list, tuple, set,",
+                "        frozenset, dict)) else None))", "except NameError:", "    pass",
+            ]  # fmt: skip
+        return cast(
+            "list[tuple[str, str, int | None]]", self.feed("\n".join([*lines, "_vars_"]))
+        )
+
+    def _check_out(self, state: SavedState | None) -> None:
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+        session = self._pool.checkout(limits=self._limits)
+        self._session = session.__enter__()
+        self._names, self._given, self._parts = [], {}, {}
+        self.process = self._session.worker_pid or 0
+        if state is None:
+            self._reset_reserved()
+            self._saved = self.save()
+            return
+        self._session.load_session(state.dump)
+        self._names = list(state.names)
+        for name, part in state.given.items():
+            self._set_given(name, part, state.parts[part])

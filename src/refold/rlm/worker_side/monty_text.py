@@ -1,0 +1,106 @@
+"""What code in Monty gives and gets, as values and texts of this process. Pure."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pydantic_monty
+
+LACKS_NOTE = (
+    "(Python is run by Monty here. It has no generators, no del, no class inheritance, no "
+    "threads, no programs and only a part of the standard library: write it without.)"
+)
+_MAX_LINE_CHARS = 200  # of a traceback
+_MAX_ERROR_CHARS = 2_000
+
+
+class Instance:
+    """An instance of a class of the code, as it is shown."""
+
+    def __init__(self, name: str, fields: dict[str, object]) -> None:
+        self._name, self._fields = name, fields
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{key}={value!r}" for key, value in self._fields.items())
+        return f"{self._name}({fields})"
+
+
+def to_host_value(value: Any) -> Any:
+    """The value with dataclasses as dicts, and other instances as they are shown."""
+    if isinstance(value, pydantic_monty.MontyClassProxy):
+        fields = {key: to_host_value(item) for key, item in value.attributes.items()}
+        return fields if value.is_dataclass else Instance(value.name, fields)
+    if type(value) in (list, tuple):
+        items = (to_host_value(item) for item in cast("list[Any]", value))
+        return type(value)(items)
+    if type(value) is dict:
+        pairs = cast("dict[Any, Any]", value).items()
+        return {key: to_host_value(item) for key, item in pairs}
+    return value
+
+
+def is_lacking(error: pydantic_monty.MontyError) -> bool:
+    """Whether the code used something that Monty does not have."""
+    return isinstance(error.exception(), NotImplementedError | ModuleNotFoundError)
+
+
+def error_text(error: pydantic_monty.MontyError) -> str:
+    """The lines of cells that led to an error, and the error."""
+    if not isinstance(
+        error, pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError
+    ):
+        return str(error)[:_MAX_ERROR_CHARS]
+    frames = error.traceback()
+    lines = [
+        f"  {'' if frame.filename == frames[0].filename else 'an earlier cell, '}"
+        f"line {frame.line}"
+        + (
+            f", in {frame.function_name}"
+            if frame.function_name not in (None, "<module>")
+            else ""
+        )
+        + (f": {frame.source_line.strip()[:_MAX_LINE_CHARS]}" if frame.source_line else "")
+        for frame in frames
+    ]
+    words = error.display("type-msg")
+    if len(words) > _MAX_ERROR_CHARS:
+        words = f"{words[:_MAX_ERROR_CHARS]}… ({len(words):,} characters)"
+    return "\n".join([*lines, words])
+
+
+def assigned_names(source: str) -> list[str]:
+    """The names that a cell may bind, outside of its functions and classes."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return list(dict.fromkeys(_bound_names(tree)))
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+                yield from _global_names(child)
+                continue
+            case ast.ClassDef(name=name):
+                yield name
+                continue
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                continue
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield other or name.partition(".")[0]
+            case ast.ExceptHandler(name=str(name)):
+                yield name
+            case _:
+                pass
+        yield from _bound_names(child)
+
+
+def _global_names(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Global):
+            yield from node.names
