@@ -71,6 +71,7 @@ class MontyWorker:
             for name, number in (("stdout", 1), ("stderr", 2))
         }
         self._lock, self._request, self._why, self._final = Lock(), 0, "", False
+        self._killed = 0  # the process that was killed last
         self._parts = dict[str, bytes]()  # for a restore
         self._listing = ""
         self._state = MontyState(
@@ -86,6 +87,8 @@ class MontyWorker:
             answer, content = self._answer(message, blob)
             with self._lock:
                 self._request = 0
+            if self._killed == self._state.process:  # just when the code had ended
+                answer, content = self._replace_process(), b""
             self._link.send({"t": "done", "id": message["id"], **answer}, content)
 
     def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
@@ -126,6 +129,20 @@ class MontyWorker:
 
     def _run(self, source: str) -> tuple[str, bool]:
         """Run a cell. Returns the observation, and whether the cell failed."""
+        try:
+            return self._run_cell(source)
+        except pydantic_monty.MontyCrashedError as crashed:
+            self._why = self._why or f"Monty ended: {crashed}"
+            answer = self._replace_process()
+            return answer["text"], True
+
+    def _replace_process(self) -> Message:
+        """Begin again with the variables that were saved last. Returns the answer of a cell."""
+        self._state.begin_again()
+        text = f"{self._kept.text(self._most // 2)}{_SESSION_LOST.format(why=self._why)}"
+        return {"text": without_surrogates(text), "failed": True}
+
+    def _run_cell(self, source: str) -> tuple[str, bool]:
         self._kept.clear()
         self._final = False
         self._listing = self._state.listing()
@@ -136,9 +153,8 @@ class MontyWorker:
                 result = Listing(result)
             if result is not None:
                 value = preview(to_host_value(result), self._most // 2)
-        except pydantic_monty.MontyCrashedError as crashed:
-            error = _SESSION_LOST.format(why=self._why or f"Monty ended: {crashed}")
-            self._state.begin_again()
+        except pydantic_monty.MontyCrashedError:
+            raise
         except pydantic_monty.MontyError as raised:
             error = "" if self._final else error_text(raised)
             if is_lacking(raised):
@@ -214,5 +230,7 @@ class MontyWorker:
         """Kill the process that runs the code, if it still works on this request."""
         with self._lock:
             if request and request == self._request:
+                self._request = 0  # a new process is not killed for the same reason
+                self._killed = self._state.process
                 with suppress(ProcessLookupError):
                     os.kill(self._state.process, signal.SIGKILL)
