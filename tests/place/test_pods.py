@@ -64,7 +64,7 @@ def test_a_pod_is_reached_by_exec_of_a_shell_and_notes_of_kubectl_do_no_harm(
     ]  # fmt: skip
 
 
-def test_what_kubectl_says_of_a_pod_that_is_gone_is_the_error(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_pod_is_that_of_kubectl(tmp_path: Path) -> None:
     environ = stand_in(tmp_path, f"echo {shlex.quote(_NOT_FOUND)} >&2\nexit 1")
     pipe = open_pod(tmp_path, environ)
 
