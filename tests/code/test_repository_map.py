@@ -444,6 +444,19 @@ def test_a_build_reports_progress_and_ends_ranked(open_map: Open, root: Path) ->
     assert [report.known for report in seen][:3] == [200, 400, 455]
 
 
+def test_more_changed_files_than_the_most_are_only_counted(
+    open_map: Open, root: Path
+) -> None:
+    write_files(root, {f"more/m{n}.py": "x = 1\n" for n in range(20)})
+    repository = open_map()
+
+    few = repository.refresh(None, most=19)
+    all_ = repository.refresh(None, most=100)
+
+    assert (few.known, few.read, few.is_ranked) == (0, 0, False)
+    assert (all_.is_whole, all_.read, all_.is_ranked) == (True, all_.listed, True)
+
+
 def test_content_at_which_a_parser_died_twice_is_read_without_a_grammar(
     open_map: Open, root: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from refold.place.private_files import open_lock
 
 _SHARED_FILES = 2_000  # unread files from which a second process helps
 _HELPED_BY = 2  # processes
-_FIRST_SECONDS = 1.0  # in which a map is complete again after usual changes
 _NICE_INCREMENT = 10  # of a build in the background
 
 
@@ -31,11 +30,11 @@ def build(
 
     Raises `MapUnwritable`.
     """
-    before = repository.refresh(_FIRST_SECONDS, on_progress=on_progress)
-    if before.is_whole and before.is_ranked:
-        return before
+    coverage = repository.refresh(None, most=_SHARED_FILES, on_progress=on_progress)
+    if coverage.is_whole and coverage.is_ranked:
+        return coverage
     helper = None
-    if before.listed - before.known >= _SHARED_FILES and repository.can_be_kept:
+    if coverage.listed - coverage.known >= _SHARED_FILES and repository.can_be_kept:
         helper = start_helper()
     if helper is not None:
         repository.refresh(None, share=(0, _HELPED_BY), on_progress=on_progress)

@@ -78,11 +78,12 @@ class Refresher:
         *,
         first: Sequence[str] = (),
         share: tuple[int, int] = (0, 1),
+        most: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Coverage:
         """Read what has changed, for at most `seconds`; paths with a word of `first` come first.
 
-        `share` (number, of) reads only a part, for several processes; the first also deletes and
+        If more than `most` files have changed, none is read. `share` (number, of) reads only a part, for several processes; the first also deletes and
         ranks. Raises `MapUnwritable`.
         """
         began = time.monotonic()
@@ -97,6 +98,8 @@ class Refresher:
         # A file that was read while it could still change without a trace is known all the same.
         unknown = {path for path in pending if not self._is_read(known.get(path), path)}
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
+        if most is not None and len(pending) > most:
+            return replace(coverage, is_listed_whole=self._is_listed_whole)
         self._attempt = _Attempt(self.map.path, number)
         for done in self._read(pending[number::shares], known, until):
             self.known |= self.map.files_at(done)

@@ -106,13 +106,17 @@ class RepositoryMap:
         *,
         first: Sequence[str] = (),
         share: tuple[int, int] = (0, 1),
+        most: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Coverage:
-        """Bring the map up to date for at most `seconds`; None: until it is complete."""
+        """Bring the map up to date for at most `seconds`; None: until it is complete.
+
+        If more than `most` files have changed, only find that out.
+        """
         for attempt in (True, False):
             try:
                 self.coverage = self._refresher.refresh(
-                    seconds, first=first, share=share, on_progress=on_progress
+                    seconds, first=first, share=share, most=most, on_progress=on_progress
                 )
                 break
             except MapUnwritable as error:
