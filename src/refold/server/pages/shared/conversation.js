@@ -192,6 +192,7 @@ export class Conversation {
 
   takeBack(key) {
     this.connection.forget(key);
+    this.forget({ key }); // also where no connection has it
   }
 
   /** Why the connection was refused: try again, read the journal, or give up? */

@@ -357,9 +357,10 @@ class Page {
   }
 
   gone() {
-    const { id } = this.conversation;
+    const { id, unsent } = this.conversation;
     if (isNode(id)) this.open(rootOf(id));
     else this.leave();
+    for (const { text } of unsent) this.composer.putBack(text);
     this.showNotice(this.texts.notThere);
   }
 
