@@ -20,6 +20,7 @@ import pytest
 
 from refold import errors
 from refold.cli.command_tree import command_tree, walk_commands
+from tests.documents import DOCS
 from tests.source_tree import nodes
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +79,7 @@ BANNED = {
 BANNED_FOR_USERS = BANNED | {r"child(ren)?": "subagent"}
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"^    .*$", re.MULTILINE)
+PASSAGE_WORDS = 14
 GENERATED = re.compile(r"<!-- generated: (?!settings).*?<!-- end -->", re.DOTALL)
 
 
@@ -316,3 +318,27 @@ def test_a_banned_phrase_in_a_short_message_is_found() -> None:
     assert {phrase.split("'")[1] for item in texts for phrase in item} == {
         "nobody", "mend", "the talk",
     }  # fmt: skip
+
+
+def passages(text: str) -> set[tuple[str, ...]]:
+    prose = re.sub(
+        r"<!-- generated.*?<!-- end -->", "", FENCED.sub("", text), flags=re.DOTALL
+    )
+    words = re.sub(r"\]\([^)]*\)", "]", prose).lower().split()
+    return {
+        tuple(words[n : n + PASSAGE_WORDS]) for n in range(len(words) - PASSAGE_WORDS + 1)
+    }
+
+
+def test_no_passage_stands_on_two_pages_of_the_documents() -> None:
+    """Guides, reference and explanations, with the README of the plug-in template."""
+    pages_of = dict[tuple[str, ...], str]()
+    repeated = list[str]()
+    for page in DOCS.glob("[!d]*/*.md"):
+        name = str(page.relative_to(DOCS))
+        for passage in passages(page.read_text(encoding="utf-8")):
+            other = pages_of.setdefault(passage, name)
+            if other != name:
+                repeated.append(f"{other}, {name}: {' '.join(passage)}")
+
+    assert repeated == []
