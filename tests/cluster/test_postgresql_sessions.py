@@ -86,7 +86,9 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     killed = start(first)
     try:
         assert (tmp_path / "begun").read_text() == "yes\n"  # it waits for the command
-        session = max(item.id for item in sessions.sessions())  # other tests have older ones
+        session = max(
+            item.id for item in sessions.sessions()
+        )  # other tests have older ones
         writer = sessions.writer(session)
         assert (writer and writer.pid) == killed.pid
         with pytest.raises(Held, match=f"process {killed.pid} on "):
