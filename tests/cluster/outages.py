@@ -158,7 +158,10 @@ async def run(
         started = await stack.enter_async_context(several)
         until = time.monotonic() + options.seconds
         measured = Run(started, server, database, choose, temporal, nats)
-        pages = [Page(started, choose) for _ in range(options.sessions)]
+        pages = [
+            Page(started, random.Random(f"{options.seed} {n}"))
+            for n in range(options.sessions)
+        ]
         async with anyio.create_task_group() as group:
             for number, page in enumerate(pages):
                 group.start_soon(talk, page, number, until)
