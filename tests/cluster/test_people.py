@@ -15,6 +15,7 @@ from refold.cluster.database import Database
 from refold.cluster.people import People
 from refold.cluster.session_runner import ProcrastinateRunner
 from refold.cluster.sessions import PostgreSQLSessions
+from refold.cluster.tenant_status import read_status
 from refold.errors import BadInput, JournalError
 from refold.server.people.access import TOKEN_PREFIX
 from tests.cluster.asgi_client import AsgiClient
@@ -236,3 +237,21 @@ async def test_people_and_a_tenant_are_deleted_with_what_is_theirs(
     assert (await people.tenant_size(f"{tenant}-other")).people == 1
     for database in (gone, other):
         await to_thread.run_sync(database.close)
+
+
+async def test_the_status_of_a_tenant_counts_its_orders_and_what_waits(
+    server: Server, tenant: str
+) -> None:
+    database = Database(server.url, tenant)
+    await DatabaseOrders(database).put(ONE, SendMessage("Hello.", client_key="k"))
+
+    status = await read_status(database)
+
+    assert (status.sessions, status.open_orders, status.at_work, status.waiting) == (
+        0,
+        1,
+        0,
+        1,
+    )
+    assert status.oldest_order_seconds > 0
+    await to_thread.run_sync(database.close)

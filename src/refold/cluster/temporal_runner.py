@@ -292,9 +292,7 @@ def _connection_options(address: str) -> dict[str, Any]:
     retries = RetryConfig(max_elapsed_time_millis=_MAX_RETRY_MILLIS)
     quiet = LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     runtime = Runtime(telemetry=TelemetryConfig(logging=quiet))  # it writes to stdout
-    logging.getLogger("temporalio").setLevel(
-        logging.ERROR
-    )  # lost activities are expected
+    logging.getLogger("temporalio").setLevel(logging.ERROR)  # lost activities are expected
     return {
         "retry_config": retries, "runtime": runtime, **options, "target_host": address,
     }  # fmt: skip

@@ -1,0 +1,64 @@
+"""Whether the ports of Temporal and NATS are open to everyone: an open one is remote control, or forged live text."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+_CONNECT_SECONDS = 5.0
+_MAX_INFO_BYTES = 65_536
+_TEMPORAL_PORT, _NATS_PORT = 7233, 4222
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+_SETTINGS_FRAME_TYPE = 4
+
+
+class _NatsInfo(Struct, frozen=True):
+    auth_required: bool = False
+    tls_verify: bool = False
+
+
+def open_ports(temporal: str, nats: str) -> Sequence[str]:
+    """What is unsafe at `temporal`, HOST:PORT, and `nats`, a URL. "" is not looked at."""
+    problems = list[str]()
+    with suppress(OSError):
+        if temporal and _speaks_plainly(*_address(f"//{temporal}", _TEMPORAL_PORT)):
+            problems.append(
+                f"Temporal at {temporal} takes requests without TLS, so every client that reaches it "
+                "runs workflows: demand client certificates"
+            )
+    with suppress(OSError):
+        if nats and _lets_in(*(address := _address(nats, _NATS_PORT))):
+            problems.append(
+                f"NATS at {address[0]}:{address[1]} asks for neither a login nor a certificate, so "
+                "every client that reaches it can forge live text: give its users permissions"
+            )
+    return problems
+
+
+def _address(url: str, port: int) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or port
+
+
+def _speaks_plainly(host: str, port: int) -> bool:
+    """Whether a server answers HTTP/2 without TLS."""
+    with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
+        connection.sendall(_HTTP2_PREFACE)
+        return len(frame := connection.recv(9)) > 3 and frame[3] == _SETTINGS_FRAME_TYPE
+
+
+def _lets_in(host: str, port: int) -> bool:
+    """Whether NATS demands neither a login nor a client certificate, by its first line."""
+    with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _MAX_INFO_BYTES:
+            if not (piece := connection.recv(4096)):
+                return False
+            line += piece
+    if not line.startswith(b"INFO "):
+        return False
+    info = msgspec.json.decode(line[5:], type=_NatsInfo)
+    return not (info.auth_required or info.tls_verify)

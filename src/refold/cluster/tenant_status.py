@@ -1,0 +1,40 @@
+"""What the workers of a tenant do now, for `refold cluster status` and for alarms."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from refold.cluster.database import Database
+
+_STATUS_SQL = """
+select
+  (select count(*) from refold.journal where tenant = refold.tenant()
+    and session = root and lines > 0) as sessions,
+  (select count(*) from refold.placed_order where tenant = refold.tenant()
+    and outcome is null) as open_orders,
+  (select coalesce(extract(epoch from now() - min(placed)), 0)::float8 from refold.placed_order
+    where tenant = refold.tenant() and outcome is null) as oldest_order_seconds,
+  (select count(*) from refold.procrastinate_jobs where queue_name = refold.queue()
+    and status = 'doing') as at_work,
+  (select count(*) from refold.procrastinate_jobs where queue_name = refold.queue()
+    and status = 'todo') as waiting,
+  (select count(*) from refold.procrastinate_workers
+    where last_heartbeat > now() - interval '4 seconds') as workers
+"""
+
+
+class TenantStatus(Struct, frozen=True):
+    """`workers` are those of all tenants; with Temporal, it knows them, and what is at work."""
+
+    sessions: int
+    open_orders: int
+    oldest_order_seconds: float
+    at_work: int
+    waiting: int
+    workers: int
+
+
+async def read_status(database: Database) -> TenantStatus:
+    """As the owner of the tables: nodes may not read the queue."""
+    row: Any = await database.run(lambda db: db.fetchrow(_STATUS_SQL))
+    return TenantStatus(*row.values())
