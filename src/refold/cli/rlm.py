@@ -130,7 +130,11 @@ def run(args: Namespace) -> int:
 async def _resume(args: Namespace, resumed: ResumedRlm, started_at: float) -> int:
     options = _launch_options(args, resumed.directory)
     app = _app_of_way(args, options, resumed.route.way)
-    _check_models(app, args)
+    try:
+        _check_models(app, args)
+    except BadInput:
+        await app.aclose()
+        raise
     print_error(f"{resumed.route.way}: {resumed.route.reason}")
     prompt = HeadlessPrompt(args.question)
     return await _ask(app, resumed.open, prompt, args, _Routed(resumed.route), started_at)

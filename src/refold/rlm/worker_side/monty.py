@@ -3,7 +3,7 @@
 It answers the same requests as `main` does with CPython. Code runs in a process of Monty below
 this one, within the same sandbox: it reaches the functions of the host and reads files of the
 workspace, and nothing else. That process is killed to stop code, and a new one gets the last
-saved variables. The package `pydantic_monty` is imported here only.
+saved variables. `pydantic_monty` is imported only here, in `monty_state` and in `monty_text`.
 """
 
 import fcntl
@@ -25,10 +25,10 @@ from refold.rlm.worker_side.monty_state import (
 )
 from refold.rlm.worker_side.monty_text import (
     LACKS_NOTE,
-    assigned_names,
     error_text,
     is_lacking,
     to_host_value,
+    top_level_names,
 )
 from refold.rlm.worker_side.namespace import make_function
 from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES, Signature
@@ -133,8 +133,7 @@ class MontyWorker:
             return self._run_cell(source)
         except pydantic_monty.MontyCrashedError as crashed:
             self._why = self._why or f"Monty ended: {crashed}"
-            answer = self._replace_process()
-            return answer["text"], True
+            return self._replace_process()["text"], True
 
     def _replace_process(self) -> Message:
         """Begin again with the variables that were saved last. Returns the answer of a cell."""
@@ -159,7 +158,7 @@ class MontyWorker:
             error = "" if self._final else error_text(raised)
             if is_lacking(raised):
                 error = f"{error}\n{LACKS_NOTE}"
-        notes = self._state.note_names(assigned_names(source))
+        notes = self._state.note_names(top_level_names(source))
         ends = [part for part in (value, error, notes) if part]
         room = max(200, self._most - sum(len(part) + 1 for part in ends))
         printed = self._kept.text(room).rstrip("\n")

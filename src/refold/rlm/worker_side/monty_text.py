@@ -68,16 +68,16 @@ def error_text(error: pydantic_monty.MontyError) -> str:
     return "\n".join([*lines, words])
 
 
-def assigned_names(source: str) -> list[str]:
+def top_level_names(source: str) -> list[str]:
     """The names that a cell may bind, outside of its functions and classes."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return []
-    return list(dict.fromkeys(_bound_names(tree)))
+    return list(dict.fromkeys(_names_in(tree)))
 
 
-def _bound_names(node: ast.AST) -> Iterator[str]:
+def _names_in(node: ast.AST) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -97,7 +97,7 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
                 yield name
             case _:
                 pass
-        yield from _bound_names(child)
+        yield from _names_in(child)
 
 
 def _global_names(function: ast.AST) -> Iterator[str]:
