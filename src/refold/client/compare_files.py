@@ -73,8 +73,9 @@ async def diffs(
 
 
 def upload_points(view: View, since: Since) -> Mapping[str, int]:
-    """The files that the user uploaded since then, each with the event before which it was as
-    it had been uploaded: a rewind to there undoes what was changed in it.
+    """The files that the user uploaded since then, each with the first event after its upload.
+
+    A rewind to this event restores the uploaded content.
     """
     checkpoint = None if since.commit else view.checkpoints.at(since.event)
     if checkpoint is None:

@@ -11,7 +11,7 @@ _MAX_SESSIONS = 100  # that have not taken theirs
 
 
 class ResourceNews:
-    """The sentences of each session, by its id, each once."""
+    """Notices about changed resources, for each session and each once."""
 
     def __init__(self) -> None:
         self._lock, self._sentences = Lock(), dict[str, dict[str, None]]()

@@ -207,7 +207,7 @@ class SnapshotRepository:
 
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
-        """A reader of stored contents, and of contents that the user's repository lends."""
+        """Read stored contents, and contents that the user's repository lends."""
         from refold.place.snapshot_objects import GitBlobReader
 
         borrowing = self.with_lenders()

@@ -50,15 +50,15 @@ class PresetFolder(Struct, frozen=True):
 
 
 def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
-    """The preset of this name; the first model_files that has it wins, after ours.
+    """The preset of this name; refold's own come first, then `shelves` in order.
 
     Raises `BadInput` where there is none, or where it cannot be used.
     """
     if name in BUILT_IN:
         return _own_preset(name)
-    for model_files in shelves:
-        if name in _list_names(model_files):
-            return _read(model_files, name)
+    for shelf in shelves:
+        if name in _list_names(shelf):
+            return _read(shelf, name)
     known = names(shelves)
     from difflib import get_close_matches
 
