@@ -113,7 +113,7 @@ class PeopleServer:
     async def _check_rights(self, identity: Identity, scope: Scope) -> None:
         if not identity.may_act:
             raise Rejected(403, _READS_ONLY)
-        id_ = _deleted_conversation(scope)
+        id_ = _conversation_to_delete(scope)
         if id_ and identity.role != "admin":
             own = await self._access.people.sessions_begun_by(
                 identity.tenant, identity.subject
@@ -169,7 +169,7 @@ def _routes_of(host: Host) -> App:
     return app
 
 
-def _deleted_conversation(scope: Scope) -> str:
+def _conversation_to_delete(scope: Scope) -> str:
     """The conversation that a request deletes; "" for other requests."""
     before, _, id_ = scope["path"].partition("/api/conversations/")
     return id_ if scope["method"] == "DELETE" and not before else ""
