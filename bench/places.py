@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -138,7 +138,7 @@ def _time_keys(screen: Screen) -> Iterator[float]:
 
 
 @contextmanager
-def _place(delay: float, files: int) -> Iterator[str]:
+def _place(delay: float, files: int) -> Generator[str]:
     """The address of a place with these files, in a home of its own."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(

@@ -85,7 +85,7 @@ class RecordedApi:
             feeding = group.create_task(feed(shell.stdin))
             await asyncio.gather(copy(shell.stdout, 1), copy(shell.stderr, 2))
             await shell.wait()
-            status = {"metadata": {}, "status": "Success"}
+            status: dict[str, Any] = {"metadata": {}, "status": "Success"}
             await socket.send(bytes([_STATUS]) + json.dumps(status).encode())
             feeding.cancel()
 

@@ -17,6 +17,7 @@ from refold.errors import ToolFailed
 from refold.place.elsewhere.address import parse_address
 from refold.place.elsewhere.pipe import Pipe, PlaceSettings
 from refold.place.elsewhere.place_files import PlaceFiles
+from refold.place.port import Real
 
 _SETTINGS = PlaceSettings({"profile": "off", "network": True, "user_namespaces": False})
 _DEFAULTED = 'Defaulted container "app" out of: app, sidecar'
@@ -101,7 +102,7 @@ def test_kubectl_carries_a_large_file_to_a_pod_and_back(
     real = files.real("large")
 
     files.write(real, content, expect="")
-    (there,) = files.only([real]).items(files.roots[0])
+    (there,) = files.only([real]).items(Real(files.roots[0]))
     back = files.read(real, len(content))
     pipe.close()
     requests = (tmp_path / "requests").read_text().splitlines()
