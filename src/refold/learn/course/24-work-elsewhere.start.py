@@ -17,12 +17,10 @@ def pump(source, target):
 
 def be_the_wire(counts):
     shell = subprocess.Popen(["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    there = []
-    forth = threading.Thread(
-        target=lambda: there.append(pump(0, os.dup(shell.stdin.fileno()))), daemon=True
-    )
-    forth.start()
+    there, shell_input = [], os.dup(shell.stdin.fileno())
     shell.stdin.close()
+    forth = threading.Thread(target=lambda: there.append(pump(0, shell_input)), daemon=True)
+    forth.start()
     back = pump(shell.stdout.fileno(), 1)
     forth.join(1)
     Path(counts).write_text(f"{sum(there)} bytes there, {back} bytes back")
