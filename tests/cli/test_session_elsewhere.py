@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +92,27 @@ def test_a_session_elsewhere_is_resumed_there(
     assert (code, capfd.readouterr().out) == (0, "Done.\nSeen.\n")
     texts = [str(event["data"]) for event in events(home) if event["kind"] == "Ended"]
     assert 'print("hello")' in texts[-1]
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(
+    not shutil.which("unshare")
+    or subprocess.run(["unshare", "-rn", "true"], check=False).returncode != 0,
+    reason="optional: unshare cannot make a network namespace here",
+)
+def test_a_session_says_that_its_place_has_no_network(
+    far: Path, home: Path, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("REFOLD_SANDBOX__PROFILE", "off")
+    script = write_script(tmp_path / "one", {"text": "Seen."})
+    place = f'cmd:"unshare -rn sh # {far}"'
+
+    main(["-p", "Look", "--workspace", place, "--script", script])
+
+    assert "they can change and read everything in it. It has no network." in (
+        capfd.readouterr().err
+    )
 
 
 @pytest.mark.anyio

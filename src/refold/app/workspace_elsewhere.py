@@ -46,7 +46,7 @@ _MIB_BYTES = 1024 * 1024
 _MAX_PATHS = 100_000  # compared with rules before a command
 _CONTAINER_NOTICE = (
     "{address}: bubblewrap does not work there, so the place itself is the only boundary of "
-    "commands: they can change and read everything in it, and reach its network."
+    "commands: they can change and read everything in it{network}."
 )
 _NO_SERVERS = "language servers run only on this machine, and the workspace is elsewhere"
 
@@ -162,7 +162,14 @@ class WorkspaceElsewhere(Workspace):
         kept = f"{name}: {self._at_home.notice}." if self._at_home.notice else ""
         if self._made is not None:
             return (where, *self._made.notices, *filter(None, (kept,)))
-        boundary = "" if greeting.confines else _CONTAINER_NOTICE.format(address=name)
+        network = (
+            ", and reach its network" if greeting.has_network else ". It has no network"
+        )
+        boundary = (
+            ""
+            if greeting.confines
+            else _CONTAINER_NOTICE.format(address=name, network=network)
+        )
         return (where, *filter(None, (boundary, kept)))
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class PlaceGreeting(Struct, frozen=True):
     notice: str
     head: str  # the text of .git/HEAD; "" if there is none
     instructions: dict[str, str]  # the files of the root for agents
+    has_network: bool = True
     scope: tuple[bool, str, str] | None = None  # of a search in the root
     programs: tuple[str, ...] = ()  # those there that most sessions ask for
     ports: tuple[int, ...] = ()  # on which programs of the user listen

@@ -115,6 +115,7 @@ class FarWorkspace:
             "sandbox": sandbox.kind,
             "confines": sandbox.confines,
             "notice": sandbox.notice,
+            "has_network": _has_network(),
             "programs": [*filter(self.starter.has, _USUAL_PROGRAMS)],
             **self._describe_now(),
         }
@@ -440,6 +441,18 @@ def _identity(directory: str) -> str:
             create_file(path, os.urandom(16).hex().encode())
         return path.read_text()[:_MAX_IDENTITY_CHARS]
     return ""
+
+
+def _has_network() -> bool:
+    """Whether a route leads to other machines; True if the system does not say."""
+    try:
+        with open("/proc/net/route") as file:
+            devices = [line.split()[0] for line in file.read().splitlines()[1:]]
+        with suppress(FileNotFoundError), open("/proc/net/ipv6_route") as file:
+            devices += [line.split()[-1] for line in file]
+    except (OSError, IndexError):
+        return True
+    return any(device != "lo" for device in devices)
 
 
 def _user_name() -> str:
