@@ -97,6 +97,23 @@ def test_a_session_in_a_clone_leaves_a_branch_a_patch_and_a_text(
     assert (source / "new.bin").read_bytes() == b"new\0"
 
 
+def test_a_shallow_repository_is_cloned_as_far_as_its_history_goes(
+    source: Path, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for subject in ("Two", "Three"):
+        git(source, "commit", "-q", "--allow-empty", "-m", subject)
+    git(tmp_path, "clone", "-q", "--depth", "2", source.as_uri(), "shallow")
+    script = write_script(tmp_path / "script", "echo >> app.py && git commit -qam Four")
+    shallow = str(tmp_path / "shallow")
+
+    code = main(["--clone", shallow, "-p", "Go on", "--yolo", "--script", script])
+
+    (clone,) = clones(home).glob("shallow-*/")
+    assert code == 0, capsys.readouterr().err
+    assert git(clone, "log", "--format=%s") == "Four\nThree\nTwo"
+    assert git(clone, "fsck") == ""
+
+
 @pytest.mark.parametrize("place", ["here", "elsewhere"])
 def test_a_clone_without_changes_is_removed(
     place: str, source: Path, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

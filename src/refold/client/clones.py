@@ -44,10 +44,10 @@ _BUNDLE_FILE = ".refold-clone.bundle"
 _PIECE_BYTES = 16 * 1024 * 1024  # of a bundle, sent with one command
 _GIT_SECONDS = 3600.0
 _SETUP_SECONDS = 3600.0
+# In one command: a later one cannot change the settings of git.
+_INIT_SCRIPT = "git init -q --template= . && git remote add origin {url}"
 _UNPACK_SCRIPT = """\
-git init -q --template= . &&
 git fetch -q {bundle} HEAD && rm {bundle} &&
-git remote add origin {url} &&
 git -c core.hooksPath=/dev/null checkout -q -b {branch} FETCH_HEAD"""
 # In another index: that of the user stays as it is.
 _ADD_SCRIPT = """\
@@ -226,21 +226,22 @@ def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
     commands = workspace.commands
     if not commands.has("git"):
         raise BadInput(f"--clone needs git in {clone.where}: install it there")
+
+    def run(script: str, content: bytes = b"") -> None:
+        with tempfile.TemporaryFile() as part:
+            part.write(content)
+            part.seek(0)
+            done = _run(workspace, script, extras=CommandExtras(stdin=part.fileno()))
+        if done.code:
+            raise BadInput(f"--clone {clone.url!r} failed: {_reason(done)}")
+
+    run(_INIT_SCRIPT.format(url=quote(clone.url)))
+    if bundle.shallow:
+        run("cat > .git/shallow", bundle.shallow)
     with open(bundle.path, "rb") as file:
         while piece := file.read(_PIECE_BYTES):
-            with tempfile.TemporaryFile() as part:
-                part.write(piece)
-                part.seek(0)
-                extras = CommandExtras(stdin=part.fileno())
-                sent = _run(workspace, f"cat >> {_BUNDLE_FILE}", extras=extras)
-            if sent.code:
-                raise BadInput(f"--clone {clone.url!r} failed: {_reason(sent)}")
-    script = _UNPACK_SCRIPT.format(
-        bundle=_BUNDLE_FILE, url=quote(clone.url), branch=quote(clone.branch)
-    )
-    unpacked = _run(workspace, script)
-    if unpacked.code:
-        raise BadInput(f"--clone {clone.url!r} failed: {_reason(unpacked)}")
+            run(f"cat >> {_BUNDLE_FILE}", piece)
+    run(_UNPACK_SCRIPT.format(bundle=_BUNDLE_FILE, branch=quote(clone.branch)))
 
 
 def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) -> str:

@@ -46,11 +46,15 @@ class GitSource(Struct, frozen=True):
 
 
 class Bundle(Struct, frozen=True):
-    """`commit` is what the session begins at. `has_submodules`: they are not part of it."""
+    """`commit` is what the session begins at. `has_submodules`: they are not part of it.
+
+    `shallow` is git's list of the commits at which a shallow history ends; b"" if it is whole.
+    """
 
     path: Path
     commit: str
     has_submodules: bool
+    shallow: bytes = b""
 
 
 def parse_source(text: str) -> GitSource:
@@ -97,7 +101,9 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
     path = folder / "bundle"
     git.run(at, "bundle", "create", "-q", str(path), "HEAD")
     modules = git.run(at, "ls-tree", "--name-only", commit, "--", ".gitmodules")
-    return Bundle(path, commit, bool(modules))
+    shallow = bare / "shallow"
+    ends = shallow.read_bytes() if shallow.exists() else b""
+    return Bundle(path, commit, bool(modules), ends)
 
 
 class _Git:
