@@ -146,6 +146,8 @@ _MAY = {
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
     "place/far/port_tunnel.py": "connects to a port on the loopback of a place, for its user",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
+    "cluster/nats_bus.py": "connects to the NATS servers that the operator names",
+    "cluster/engine_ports.py": "asks the services that the operator names if they answer",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
 }
 
