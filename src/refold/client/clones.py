@@ -63,7 +63,8 @@ _TREE_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Clone(Struct, frozen=True):
-    """`directory` is the clone, or stands for the place that it is in. `task`: the first message.
+    """`directory` is the clone, or stands for it if it is elsewhere: then `place` is the address of the
+    directory that it was made in. `task`: the first message.
 
     `tree` are the files that the session began with: those of `commit`, or what the setup made of them.
     """
@@ -75,6 +76,7 @@ class Clone(Struct, frozen=True):
     branch: str
     directory: str
     task: str = ""
+    place: str = ""
 
     @property
     def where(self) -> str:
@@ -94,6 +96,7 @@ def make_clone(
     `report` gets sentences and the output of `setup`. It blocks. Raises `BadInput`.
     """
     _remove_unfinished()
+    report(f"clones {source.url}")
     name = f"{source.name}-{secrets.token_hex(3)}"
     with _temporary_folder() as folder:
         bundle = fetch_bundle(source, folder, os.environ)
@@ -102,7 +105,9 @@ def make_clone(
         make = _directory_elsewhere(place, name) if place else _local_directory(name)
         with make as directory:
             commit, branch = bundle.commit, f"refold/{name}"
-            clone = Clone(name, source.url, commit, commit, branch, str(directory), task)
+            clone = Clone(
+                name, source.url, commit, commit, branch, str(directory), task, place
+            )
             with _workspace_at(directory) as workspace:
                 _unpack(workspace, clone, bundle)
                 if setup:
@@ -261,11 +266,14 @@ def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) 
 
 
 def _remove(workspace: Workspace, clone: Clone) -> None:
-    if address_in(paths(os.environ).places, clone.directory):
+    if clone.place:
         root = workspace.tool_directory
         # The directory of a sandbox cannot be removed from inside, only emptied.
         script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
-        _run(workspace, f"cd / && {script}", argv=(f"{root}/.git", f"{root}/.git/config"))
+        settings = f"{root}/.git", f"{root}/.git/config"
+        _run(workspace, f"cd / && {script}", writable=settings)
+        with _workspace_at(stand_in_directory(clone.place)) as above:
+            _run(above, f"rmdir -- {quote(clone.name)}")
     else:
         shutil.rmtree(clone.directory, ignore_errors=True)
     _file_of(clone.name, ".json").unlink(missing_ok=True)
@@ -277,10 +285,10 @@ def _run(
     *,
     seconds: float = _GIT_SECONDS,
     network: bool = False,
-    argv: tuple[str, ...] = (),
+    writable: tuple[str, ...] = (),
     extras: CommandExtras = NOTHING_MORE,
 ) -> Finished:
-    confines = Confinement(writes=True, network=network, opened=argv)
+    confines = Confinement(writes=True, network=network, opened=writable)
 
     async def main() -> Finished:
         return await workspace.commands.run(
