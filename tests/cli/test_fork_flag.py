@@ -142,7 +142,7 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
         (["-c", "--fork", "--at", "0", "x"], "'0' is not an event"),
         (["-c", "--fork", "--at", "999", "x"], "has no event 999: give one from 1 to"),
         (["-c", "--turn", "3", "x"], "--turn needs --fork"),
-        (["-c", "--fork", "--turn", "9", "x"], "1 turns that ended, and no turn 9"),
+        (["-c", "--fork", "--turn", "9", "x"], "has no turn 9: 1 turn has ended"),
         (
             ["-c", "--fork", "--at", "3", "--turn", "1", "x"],
             "not allowed with argument --at",

@@ -110,7 +110,7 @@ def test_rlm_flags_that_do_not_fit_a_resumed_session_are_refused(capfd: CAPFD) -
         (["x", "--fork"], "--fork is about an earlier session: add -r ID"),
         (["x", "--turn", "1"], "--turn is about an earlier session: add -r ID"),
         (["-r", id_], "has no interrupted turn to finish: write the next question"),
-        (["-r", id_, "x", "--turn", "7"], "1 turns that ended, and no turn 7"),
+        (["-r", id_, "x", "--turn", "7"], "has no turn 7: 1 turn has ended"),
         (["-r", id_, "x", "--rlm"], "--rlm is for a new session"),
         (["-r", id_, "x", "--context", "notes.txt"], "--context is for a new session"),
         (["-r", id_, "x", "--child-model", "gone/m"], "there is no provider 'gone'"),

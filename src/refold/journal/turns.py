@@ -10,5 +10,6 @@ def end_of_turn(entries: Iterable[Entry], turn: int, session: str) -> int:
     """The number of the event that ended this turn. Raises `BadInput` if there is none."""
     ends = [entry.seq for entry in entries if isinstance(entry.event, TurnEnded)]
     if not 0 < turn <= len(ends):
-        raise BadInput(f"{session} has {len(ends)} turns that ended, and no turn {turn}")
+        ended = "1 turn has" if len(ends) == 1 else f"{len(ends)} turns have"
+        raise BadInput(f"{session} has no turn {turn}: {ended} ended")
     return ends[turn - 1]
