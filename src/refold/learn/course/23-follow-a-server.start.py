@@ -14,7 +14,7 @@ REFOLD = [sys.executable, "-m", "refold"]
 def read_documents(address, token, order=""):
     """Documents of a conversation, until the network breaks: that is after three."""
     headers = {"Authorization": f"Bearer {token}"}
-    with connect(address, additional_headers=headers) as socket:
+    with connect(address, additional_headers=headers, close_timeout=0.1) as socket:
         if order:
             socket.send(order)
         for _ in range(MAX_DOCUMENTS):
