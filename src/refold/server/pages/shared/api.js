@@ -9,7 +9,7 @@ export class ApiError extends Error {
 }
 
 /** Whether people log in here: then settings and folders of the server's machine are not theirs. */
-export const hasPeople = "people" in document.documentElement.dataset;
+export const hasPeople = () => "people" in document.documentElement.dataset;
 
 async function request(method, path, { json, bytes, whole = false, headers = false } = {}) {
   const init = { method, headers: {}, credentials: "same-origin", cache: "no-store" };

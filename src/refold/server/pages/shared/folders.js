@@ -26,7 +26,7 @@ export function folderField(texts) {
     for (const button of [...recent.children, ...elsewhere.querySelectorAll("button")]) button.setAttribute("aria-pressed", String(button.dataset.path === value));
   };
   const none = { usual: "", roots: [], recent: [], elsewhere: [] }; // a path can still be typed
-  const known = api.hasPeople ? Promise.resolve(none) : api.get("/api/folders").catch(() => none);
+  const known = api.hasPeople() ? Promise.resolve(none) : api.get("/api/folders").catch(() => none);
   const toggle = async (open = picker.hidden) => {
     picker.hidden = !open;
     browse.setAttribute("aria-expanded", String(open));

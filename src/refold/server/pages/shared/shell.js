@@ -62,7 +62,7 @@ class Page {
       h("div", { class: "brand" }, this.skin.brand(), iconButton("close", t.closeList, () => this.toggle("list", false), { class: "icon-button only-narrow" })),
       h("button", { type: "button", class: "button primary new", on: { click: () => this.newChat() } }, icon("plus"), t.newChat),
       this.list.element,
-      h("div", { class: "side-foot" }, this.themes(), api.hasPeople ? this.person() : iconButton("gear", t.settings.title, () => this.settings.open()), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
+      h("div", { class: "side-foot" }, this.themes(), api.hasPeople() ? this.person() : iconButton("gear", t.settings.title, () => this.settings.open()), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
     this.title = h("h1", { class: "title" }, t.welcome);
     this.light = h("span", { class: "light", data: { state: "none" } });
     this.menu = h("details", { class: "menu", hidden: true },
@@ -282,7 +282,7 @@ class Page {
 
   /** Where no model is set up, the way to one. */
   async offerModels() {
-    if (api.hasPeople) return;
+    if (api.hasPeople()) return;
     await this.list.ready; // the list is what one looks for first
     const { problem } = await api.get("/api/settings/model").catch(() => ({}));
     this.noModel?.remove();
@@ -296,7 +296,7 @@ class Page {
   /** Where a conversation that begins here works; a click leads to others. */
   async offerFolder() {
     await this.list.ready;
-    const { usual } = api.hasPeople ? {} : await api.get("/api/folders").catch(() => ({}));
+    const { usual } = api.hasPeople() ? {} : await api.get("/api/folders").catch(() => ({}));
     if (!usual || this.conversation) return;
     fill(this.chips, h("button", {
       type: "button", class: "chip", title: onOneLine(usual), "aria-label": this.texts.folders.usual(onOneLine(usual)), on: { click: () => this.newChat() },
