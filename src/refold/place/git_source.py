@@ -48,7 +48,7 @@ class GitSource(Struct, frozen=True):
 class Bundle(Struct, frozen=True):
     """`commit` is what the session begins at. `has_submodules`: they are not part of it.
 
-    `shallow` is git's list of the commits at which a shallow history ends; b"" if it is whole.
+    `shallow` is git's list of the commits at which a shallow history ends; b"" if it is complete.
     """
 
     path: Path
