@@ -59,10 +59,10 @@ alter table refold.placed_order add column person text not null default '';
 _ORDERS_SQL = """
 drop function refold.place_order(text, text, bytea);
 
--- The person and the kind of each order are noted with it, in its transaction.
-create function refold.place_order(
+-- False: the order is there, and settled. The person and the kind of a new one are noted with it.
+create function refold.record_order(
   name text, client_key text, content bytea, by_person text, kind text
-) returns void
+) returns boolean
 language plpgsql security definer set search_path = refold, pg_temp as $$
 declare number_placed bigint;
 begin
@@ -73,8 +73,16 @@ begin
     insert into audit(actor, action, session, detail) values(by_person,
       case client_key when '' then 'begin' else 'order' end, name, kind);
   end if;
-  if exists (select from placed_order where tenant = tenant() and session = name
-    and key = client_key and outcome is null) then
+  return exists (select from placed_order where tenant = tenant() and session = name
+    and key = client_key and outcome is null);
+end $$;
+
+create function refold.place_order(
+  name text, client_key text, content bytea, by_person text, kind text
+) returns void
+language plpgsql security definer set search_path = refold, pg_temp as $$
+begin
+  if record_order(name, client_key, content, by_person, kind) then
     perform wake(name);
   end if;
 end $$;
@@ -120,13 +128,13 @@ begin
   end loop;
 end $$;
 
-revoke all on function refold.place_order(text, text, bytea, text, text),
+revoke all on function refold.record_order, refold.place_order(text, text, bytea, text, text),
   refold.fetch_claim(bigint, bigint[]) from public;
 
 do $$
 begin
   if exists (select from pg_roles where rolname = 'refold_worker') then
-    grant execute on function refold.place_order(text, text, bytea, text, text)
+    grant execute on function refold.record_order, refold.place_order(text, text, bytea, text, text)
       to refold_worker, refold_web;
     grant execute on function refold.fetch_claim(bigint, bigint[]) to refold_worker;
     grant select on refold.tenant_settings to refold_worker, refold_web;

@@ -1,6 +1,6 @@
-"""Orders without a job, for a service where Temporal and not the queue says who runs a session.
+"""Numbers of claims that are not of the queue, for a service where Temporal says who runs a session.
 
-Its numbers of claims are times, far above those of jobs. A queue that is used again jumps above them.
+They are times, far above those of jobs. A queue that is used again jumps above them.
 """
 
 from alembic import op
@@ -11,34 +11,6 @@ revision = "0004"
 down_revision = "0003"
 
 _SQL = """
--- False: the order is there, and settled. The person and the kind of a new one are noted with it.
-create function refold.record_order(
-  name text, client_key text, content bytea, by_person text, kind text
-) returns boolean
-language plpgsql security definer set search_path = refold, pg_temp as $$
-declare number_placed bigint;
-begin
-  insert into placed_order(session, key, body, person)
-    values(name, client_key, content, by_person)
-    on conflict do nothing returning number into number_placed;
-  if number_placed is not null and by_person <> '' then
-    insert into audit(actor, action, session, detail) values(by_person,
-      case client_key when '' then 'begin' else 'order' end, name, kind);
-  end if;
-  return exists (select from placed_order where tenant = tenant() and session = name
-    and key = client_key and outcome is null);
-end $$;
-
-create or replace function refold.place_order(
-  name text, client_key text, content bytea, by_person text, kind text
-) returns void
-language plpgsql security definer set search_path = refold, pg_temp as $$
-begin
-  if record_order(name, client_key, content, by_person, kind) then
-    perform wake(name);
-  end if;
-end $$;
-
 -- Make the next number of a job higher than that of any claim on the session.
 create function refold.raise_numbers(name text) returns void
 language plpgsql security definer set search_path = refold, pg_temp as $$
@@ -74,13 +46,7 @@ begin
   perform pg_notify(channel('wake'), name);
 end $$;
 
-revoke all on function refold.record_order, refold.raise_numbers from public;
-do $$
-begin
-  if exists (select from pg_roles where rolname = 'refold_worker') then
-    grant execute on function refold.record_order to refold_worker, refold_web;
-  end if;
-end $$;
+revoke all on function refold.raise_numbers from public;
 """
 
 
