@@ -266,14 +266,15 @@ def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) 
 
 
 def _remove(workspace: Workspace, clone: Clone) -> None:
-    if clone.place:
+    if address_in(paths(os.environ).places, clone.directory):
         root = workspace.tool_directory
         # The directory of a sandbox cannot be removed from inside, only emptied.
         script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
         settings = f"{root}/.git", f"{root}/.git/config"
         _run(workspace, f"cd / && {script}", writable=settings)
-        with _workspace_at(stand_in_directory(clone.place)) as above:
-            _run(above, f"rmdir -- {quote(clone.name)}")
+        if clone.place:  # records of earlier versions do not have it
+            with _workspace_at(stand_in_directory(clone.place)) as above:
+                _run(above, f"rmdir -- {quote(clone.name)}")
     else:
         shutil.rmtree(clone.directory, ignore_errors=True)
     _file_of(clone.name, ".json").unlink(missing_ok=True)
