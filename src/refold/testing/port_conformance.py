@@ -226,7 +226,9 @@ class BusContract:
 
             assert await _receive(documents) == document
 
-    async def test_who_does_not_read_holds_up_nobody(self, buses: tuple[Bus, Bus]) -> None:
+    async def test_a_follower_that_does_not_read_delays_no_other(
+        self, buses: tuple[Bus, Bus]
+    ) -> None:
         worker, web = buses
         async with web.follow("a") as documents:
             async with web.follow("a") as silent:
