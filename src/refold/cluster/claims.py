@@ -112,6 +112,11 @@ class WorkerClaims:
             self._arrived = anyio.Event()
             await self._arrived.wait()
 
+    def wake_all(self) -> None:
+        """Have all look for orders: a wake may have been lost."""
+        for claim in self.all:
+            claim.wake()
+
     def cancel_all(self) -> None:
         for claim in self.all:
             claim.cancel()

@@ -146,8 +146,7 @@ class ProcrastinateRunner:
             case Notification("stop", payload):
                 self._claims.stop(payload)
             case _:  # a connection is there again: some may have been lost
-                for claim in self._claims.all:
-                    claim.wake()
+                self._claims.wake_all()
                 self._look()
 
     def _look(self) -> None:

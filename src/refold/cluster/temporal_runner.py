@@ -236,8 +236,7 @@ class TemporalRunner:
             case Notification("stop", payload):
                 self._claims.stop(payload)
             case _:  # a connection is there again: some may have been lost
-                for claim in self._claims.all:
-                    claim.wake()
+                self._claims.wake_all()
 
     async def _is_claimed(self, session: str) -> bool:
         """Whether a worker runs the activity. One that is dead does until its heartbeat is missed."""
