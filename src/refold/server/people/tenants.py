@@ -133,7 +133,7 @@ class PeopleServer:
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
-                while await self._is_same(identity, scope):  # noqa: ASYNC110 - the database tells nobody
+                while await self._is_same(identity, scope):  # noqa: ASYNC110 - the database sends no news
                     await anyio.sleep(CHECK_SECONDS)
                 with suppress(RuntimeError):  # it was closed meanwhile
                     await send(
