@@ -94,7 +94,6 @@ def test_reading_settings_does_not_import_the_providers() -> None:
     code = """
 import sys
 import refold.config.settings
-from tests.documents import read_pages
 light = {"refold.provider", "refold.provider.settings", "refold.provider.command",
          "refold.provider.settings"}
 print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
