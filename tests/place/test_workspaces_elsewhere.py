@@ -180,6 +180,31 @@ def test_a_place_with_a_part_of_python_says_which_package_it_lacks(tmp_path: Pat
         _ = place.pipe.greeting
 
 
+def test_a_python3_that_is_a_script_starts_no_program_of_the_workspace(
+    tmp_path: Path,
+) -> None:
+    programs, shims = tmp_path / "work/bin", tmp_path / "shims"
+    shims.mkdir()
+    # As the scripts of pyenv, it finds bash by its name.
+    (shims / "python3").write_text(f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
+    (shims / "python3").chmod(0o755)
+    (tmp_path / "link").symlink_to(programs)
+    path = f"{tmp_path}/link:bin:{programs}:{shims}:/usr/bin:/bin"
+
+    with open_place(("/usr/bin/env", f"PATH={path}", "/bin/sh"), tmp_path) as place:
+        programs.mkdir()
+        for name in ("bash", "readlink"):
+            (programs / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+            (programs / name).chmod(0o755)
+
+        assert place.pipe.greeting
+
+        (programs / "bash").unlink()
+        assert f":{programs}:{shims}:".encode() in place.run("echo $PATH").start
+
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -15,6 +15,7 @@ _NAMES = (
     "python3",
     "less",
     "strace",
+    "readlink",
     "ls",
     "cat",
 )

@@ -69,9 +69,11 @@ BOOTSTRAP_PROGRAM = (
 )
 
 
-# It takes no Python of the workspace, which may be on PATH: a repository could have brought it. A
-# place with refold reads this script and skips it. `-I` and `-S` leave out what variables and
-# directories of packages add. The braces make sh read all of it before it runs any.
+# It starts no program of the workspace, whose directories may be on PATH: a repository could have
+# brought it. A python3 may be a script that starts others by name, as that of pyenv is, so it gets
+# a PATH without these directories; the commands of the session get all of it back. A place with
+# refold reads this script and skips it. `-I` and `-S` leave out what variables and directories of
+# packages add. The braces make sh read all of it before it runs any.
 _START_SCRIPT = (
     """{{
 place() {{ (cd -- "$1" 2>/dev/null && pwd -P); }}
@@ -79,11 +81,17 @@ root={root}
 case $root in "~"|"~/"*) root=$HOME${{root#?}};; esac
 root=$(place "$root")
 set -f; IFS=:
+trusted=
 for folder in $PATH; do
   case $folder in /*) ;; *) continue;; esac
+  case $(place "$folder")/ in "$root"/*) continue;; esac
+  trusted=$trusted:$folder
+done
+{whole_path}=$PATH PATH=${{trusted#:}}
+export {whole_path} PATH
+for folder in $PATH; do
   [ -x "$folder/python3" ] || continue
   target=$(readlink -f -- "$folder/python3" 2>/dev/null || echo "$folder/python3")
-  case $(place "$folder")/ in "$root"/*) continue;; esac
   case $target in "$root"/*) continue;; esac
   exec "$folder/python3" -I -S -c {bootstrap}
 done
@@ -92,6 +100,7 @@ echo {no_python}; exit
 """
     + END_OF_SCRIPT
 )
+_WHOLE_PATH_VARIABLE = "REFOLD_WHOLE_PATH"
 # Debian's python3-minimal, for one, has only a part of the standard library.
 _NEEDED_MODULES = "zipfile,shutil,pwd,subprocess,ctypes,json,threading,importlib.abc"
 _PART_OF_PYTHON = (
@@ -104,18 +113,20 @@ _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 def start_script(directory: str) -> bytes:
     """What a shell in the place gets first: it starts Python, or says that there is none.
 
-    No Python in `directory` is started.
+    No program in `directory` is started.
     """
     python = (
         f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
         "%sys.version.split()[0])\n"
         f"try:\n import {_NEEDED_MODULES}\n"
         f"except ImportError as e: sys.exit({_PART_OF_PYTHON!r}%e.name)\n"
+        f"import os;os.environ['PATH']=os.environ.pop({_WHOLE_PATH_VARIABLE!r})\n"
         f"sys.stdout.write({READY_MARK.decode()!r});sys.stdout.flush();"
         f"exec({BOOTSTRAP_PROGRAM!r})"
     )
     script = _START_SCRIPT.format(
         root=shlex.quote(directory),
+        whole_path=_WHOLE_PATH_VARIABLE,
         bootstrap=shlex.quote(python),
         no_python=NO_PYTHON_MARK.decode().strip(),
     )
