@@ -168,6 +168,38 @@ class Watched:
             context.close()
 
 
+class Held:
+    """Documents of one type, which a page gets only when they are released.
+
+    What follows them waits, too, so that the order is that of the server.
+    """
+
+    def __init__(self, page: Any, kind: str) -> None:
+        self._kind = kind
+        self._waiting = list[tuple[Any, str]]()
+        self._holds = True
+        page.route_web_socket(re.compile("/ws"), self._connect)
+
+    def _connect(self, line: Any) -> None:
+        line.connect_to_server().on_message(lambda text: self._pass(line, text))
+
+    def _pass(self, line: Any, text: str) -> None:
+        if self._holds and (self._waiting or json.loads(text)["type"] == self._kind):
+            self._waiting.append((line, text))
+        else:
+            line.send(text)
+
+    def wait(self, page: Any) -> None:
+        """Wait until there is one."""
+        while not self._waiting:
+            page.wait_for_timeout(20)
+
+    def release(self) -> None:
+        self._holds = False
+        for line, text in self._waiting:
+            line.send(text)
+
+
 # Started once for a module, whose tests have contexts of their own: as long as it runs, its
 # event loop is that of this thread, and a test that starts one of its own would fail.
 @pytest.fixture(scope="module")

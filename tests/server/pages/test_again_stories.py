@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.conftest import Held, Server, Watched
 from tests.server.pages.test_page_stories import (
     BOTH,
     WORDS,
@@ -38,15 +38,29 @@ def message_button(page: Any, text: str, name: str) -> None:
 def test_message_and_answer_are_copied_as_they_were_written(
     serve: Serve, pages: Watched, path: str
 ) -> None:
-    page = pages.open(serve({"text": "Hello, **you**."}), path, CLIPBOARD)
+    lines = [
+        {"for": "Who is *there*?", "text": "Hello, **you**."},
+        {"for": "Who?", "text": "Me."},
+    ]
+    page = pages.open(serve(*lines), path, CLIPBOARD)
     send(page, "Who is *there*?")
     answer(page, "Hello, you.")
 
     page.locator(".again").get_by_role("button", name="Copy answer").click()
     wait_until(page, "() => window.copied === 'Hello, **you**.'")
     message_button(page, "there", "Copy message")
-
     wait_until(page, "() => window.copied === 'Who is *there*?'")
+    page.go_back()
+    page.locator(".welcome").wait_for()
+    send(page, "Who?")
+    answer(page, "Me.")
+    page.locator(".again").get_by_role("button", name="Copy answer").click()
+    wait_until(page, "() => window.copied === 'Me.'")
+    page.locator(".card", has_text="there").click()
+    answer(page, "Hello, you.")
+    page.locator(".again").get_by_role("button", name="Copy answer").click()
+
+    wait_until(page, "() => window.copied === 'Hello, **you**.'")
 
 
 @BOTH
@@ -67,9 +81,14 @@ def test_answering_again_takes_the_answer_back_and_sends_the_message(
 def test_answering_again_can_take_changed_files_back(serve: Serve, pages: Watched) -> None:
     server = serve(WRITE, {"text": "Written."}, {"text": "Not this time."})
     page = pages.open(server)
+    result = Held(page, "result")  # has the files, and may come late
     send(page, "Write a.txt")
     button(page, WORDS["/"]["yes"]).click()
     answer(page, "Written.")
+    result.wait(page)
+    page.locator(".block-turn_over").wait_for(state="attached")
+    assert page.locator(".again").is_hidden()
+    result.release()
 
     button(page, "Answer again").click()
     page.locator("dialog").get_by_role("button", name="Answer again").click()

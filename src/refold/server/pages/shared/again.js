@@ -34,12 +34,22 @@ export class Again {
     this.texts = texts;
     this.returning = null; // a message that the box gets when its copy is open
     this.element = h("div", { class: "again", role: "group", "aria-label": texts.again.label, hidden: true });
+    this.clear();
+  }
+
+  /** Another conversation comes, whose events may have the same numbers. */
+  clear() {
+    this.key = "";
+    this.element.hidden = true;
+    fill(this.element);
   }
 
   show(screen) {
     const { caughtUp, readOnly } = this.page.conversation;
     const { requests, plan } = waiting(screen);
-    const busy = screen.turn || screen.open.length || screen.cutOff || requests.length || plan;
+    const over = overIn(screen);
+    const ends = over && !over.usage; // which files a turn has changed comes in the document after its end
+    const busy = screen.turn || ends || screen.open.length || screen.cutOff || requests.length || plan;
     const message = !busy && caughtUp && !readOnly ? lastMessage(screen) ?? earlierMessage(screen) : null;
     this.element.hidden = !message;
     const key = message ? `${message.seq} ${screen.outcome} ${screen.done.length}` : "";
@@ -52,7 +62,7 @@ export class Again {
   draw(screen, message) {
     const t = this.texts;
     const answer = lastBlock(screen, (b) => b.kind === "words" && b.seq > message.seq && !b.partial);
-    const over = lastBlock(screen, (b) => b.kind === "turn_over");
+    const over = overIn(screen);
     const button = (name, label, click) => h("button", { type: "button", class: "button quiet", on: { click } }, icon(name), label);
     const review = over?.files.length ? button("diff", t.review.title, () => this.page.review.open()) : null;
     fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
@@ -72,7 +82,7 @@ export class Again {
 
   /** The message is read again. Files that were changed since can be taken back, too. */
   async regenerate(screen, message) {
-    const over = lastBlock(screen, (b) => b.kind === "turn_over");
+    const over = overIn(screen);
     const images = await imagesOf(message, this.page.conversation.id);
     if (over?.files.length) {
       const what = await this.ask(message, this.texts.again.regenerate, ["both", "conversation"]);
@@ -126,6 +136,8 @@ export class Again {
 function lastMessage(screen) {
   return lastBlock(screen, (b) => b.kind === "heard" && b.sender === "person" && !b.rewound);
 }
+
+const overIn = (screen) => lastBlock(screen, (b) => b.kind === "turn_over");
 
 /** Stands for a message that is older than what is loaded. */
 const earlierMessage = (screen) => (screen.older ? { seq: screen.older.seq } : null);

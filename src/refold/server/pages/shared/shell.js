@@ -321,7 +321,7 @@ class Page {
     this.transcript.clear();
     this.transcript.atEnd = true;
     this.latest.hidden = true;
-    this.again.element.hidden = true;
+    this.again.clear();
     this.requests.clear();
     this.output.close();
     this.notice.hidden = true;
