@@ -659,17 +659,19 @@ def test_a_slash_command_shows_its_output_and_is_not_sent_as_a_message(
 def test_why_a_command_was_not_run_stays_when_the_page_learns_of_models(
     serve: Serve, pages: Watched
 ) -> None:
-    page = pages.open(serve({"text": "Hello."}), "/")
+    server = serve({"text": "Hello."})
+    # A page of its own: the first one asks for models, too.
+    page = pages.open(server, "/").context.new_page()
     routes = list[Any]()
     page.route("**/api/settings/model", lambda route: routes.append(route))
+    with page.expect_request("**/api/settings/model"):
+        page.goto(server.address)
 
-    page.reload()
     send(page, "/csot")
     reason = page.get_by_text("There is no command /csot. Did you mean /cost?")
     reason.wait_for()
-    with page.expect_response("**/api/settings/model"):
-        routes[0].continue_()
-    page.wait_for_timeout(200)
+    routes[0].fulfill(json={"problem": "no model is set up"})
+    page.locator(".no-model").wait_for()
 
     assert reason.is_visible()
 
