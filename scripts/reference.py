@@ -21,6 +21,7 @@ import msgspec
 
 import refold.tools
 from refold.cli import man
+from refold.cli.command_tree import Flag
 from refold.commands.table import SlashCommand
 from refold.tools.contract import Tool
 from scripts import (
@@ -87,6 +88,23 @@ def parts() -> str:
 
 def tools() -> str:
     return "\n\n".join(tool(item) for item in all_tools())
+
+
+def flags() -> str:
+    """The flags of a session or a task, as `refold --help all` has them."""
+    from refold.cli.command_tree import command_tree
+
+    rows = [flag_row(flag) for flag in command_tree().flags]
+    return "\n".join(["| flag | |", "|---|---|", *rows])
+
+
+def flag_row(flag: Flag) -> str:
+    """The row of one flag, with its value or the values to choose from."""
+    value = flag.value
+    *others, last = flag.names
+    named = last if value is None or value.choices else f"{last} {value.called}"
+    choices = f": {code(*value.choices)}" if value is not None and value.choices else ""
+    return f"| {code(*others, named)} | {flag.about}{choices} |"
 
 
 def providers() -> str:
@@ -229,6 +247,7 @@ def comment(lines: list[str], field: ast.AnnAssign) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "backends": backends,
     "events": events,
+    "flags": flags,
     "library": library_reference.exports,
     "parts": parts,
     "providers": providers,

@@ -43,6 +43,7 @@ def addresses() -> str:
 
 def operation(title: str, route: Mapping[str, Any]) -> Iterator[str]:
     yield f"### `{title}`"
+    yield " ".join(route["description"].split())
     parameters = [
         f"| `{item['name']}` | {item['in']} | {kind(item['schema'])} | {default(item)} |"
         for item in route.get("parameters", ())

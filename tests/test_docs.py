@@ -184,8 +184,9 @@ def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
     assert data == dict(turn_result.EXIT_CODES)
 
 
-def test_every_stream_document_is_in_the_headless_page() -> None:
-    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
+def test_every_stream_document_is_in_the_page_of_the_stream() -> None:
+    pages = ("docs/reference/stream.md", "docs/reference/headless.md")
+    page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
     kinds = {
         str(item.__struct_config__.tag)
         for item in document_types(documents, live_documents, snapshot)

@@ -515,7 +515,7 @@ def test_a_lone_surrogate_in_a_message_is_replaced() -> None:
 
 
 def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
-    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
     table = page.split("## Over stdio")[1].split("##")[0]
     rows = re.findall(
         r"^\| `([a-z_]+)` \| (.*?) ?\|", table.split("|---|---|---|")[1], re.MULTILINE
@@ -531,7 +531,7 @@ def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
 
 
 def test_the_page_documents_every_field_of_a_request() -> None:
-    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
     fields = {*ToolApprovalRequest.__struct_fields__, *Question.__struct_fields__} - {"seq"}
 
     assert [name for name in sorted(fields) if f"`{name}`" not in page] == []

@@ -1,6 +1,6 @@
 """The orders that a client can send to a session: a class for each, a JSON line over stdio.
 
-Each type is in docs/reference/headless.md; a test compares the two. `client.order_sink` says where
+Each type is in docs/reference/stream.md; a test compares the two. `client.order_sink` says where
 orders go; `views.stream_json` has the documents that a session sends.
 """
 

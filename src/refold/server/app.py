@@ -99,7 +99,7 @@ def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     @api.route("GET", "/api/health", Health)
     async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """The health of the server, and its version."""
+        """The version of the server, and the number of its open conversations."""
         return json_response(Health(__version__, len(host.conversations)))
 
     @api.route("POST", "/api/login", None, status=204, body=Login)

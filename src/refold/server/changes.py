@@ -56,7 +56,8 @@ def add_changes(api: Api, host: Host) -> None:
     async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
         """The files that have changed since the session began, an event, or a commit.
 
-        A file that the user uploaded since is compared with what was uploaded.
+        Each has counts of lines. A file that the user uploaded since is compared with what was
+        uploaded. The order `rewind` with `only` restores single files.
         """
         chat = await open_conversation(host, id_)
         since = Since(event, commit)
@@ -82,7 +83,7 @@ def add_changes(api: Api, host: Host) -> None:
     async def list_lines(
         id_: str, paths: _Paths, event: _Event = 1, commit: _Hash = ""
     ) -> Response:
-        """The changed lines of these files, each as a diff."""
+        """The changed lines of these files, up to 100, each as a diff."""
         chat = await open_conversation(host, id_)
         if strange := next((path for path in paths if "\0" in path), None):
             raise NotThere(f"there is no file {strange!r} in this workspace")

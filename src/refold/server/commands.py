@@ -100,7 +100,11 @@ def add_commands(api: Api, host: Host) -> None:
 
     @api.route("POST", f"{CONVERSATION_PATH}/commands", CommandOutput, body=TypedCommand)
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """Run a slash command, without asking the model what it means."""
+        """Run a slash command, without asking the model what it means.
+
+        With a `question` in the response, the command has asked and changed nothing: send it
+        again with `answers`, as `[{"question": TITLE, "answer": "y"}]`.
+        """
         chat = await open_conversation(host, id_)
         typed = await read_body(request, TypedCommand)
         if not typed.text.startswith("/") or command_in(typed.text) is None:
@@ -111,7 +115,10 @@ def add_commands(api: Api, host: Host) -> None:
 def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/commands", list[Row])
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """The commands that can be typed in it."""
+        """The commands that can be typed in it, with templates, skills and prompts.
+
+        Each has `name`, `usage` and `description`; those of refold have `aliases` and `group`, too.
+        """
         chat = await open_conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
         others = (

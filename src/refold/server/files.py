@@ -72,7 +72,9 @@ def add_files(api: Api, host: Host) -> None:
     ) -> Response:
         """Put a file into the workspace, whole or not at all, with checkpoints around it.
 
-        A file that is there is replaced only with `If-Match`. Protected files are refused.
+        If a file is there, the response is 428, unless `If-Match` has its ETag or `*`; 412 if it
+        has changed. With `rename` both stay, and the response has the new name. Protected files,
+        and those that a rule forbids to write, are 403.
         """
         chat = await open_conversation(host, id_)
         data = await request.body()

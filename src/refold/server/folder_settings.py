@@ -76,7 +76,10 @@ def _add_rules(api: Api, host: Host) -> None:
 
     @api.route("POST", f"{SETTINGS_PATH}/rules", RuleList, body=ChangedRule)
     async def change_rule(request: Request, folder: Folder = "") -> Response:
-        """Add, change or remove a rule. It counts at once, in running turns, too."""
+        """Add, change or remove a rule. It counts at once, in running turns, too.
+
+        With the place `user`, a deny or ask rule is added for all folders.
+        """
         change = await read_body(request, ChangedRule)
         running = [chat.launch.app for chat in host.conversations]
         async with host.start_in(folder) as launch:

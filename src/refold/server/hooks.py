@@ -42,7 +42,7 @@ def add_hooks(api: Api, webhooks: Webhooks) -> None:
         x_refold_timestamp: Annotated[str, Header()] = "",
         x_refold_signature: Annotated[str, Header()] = "",
     ) -> Response:
-        """Start a run of a schedule. A signature takes the place of the token."""
+        """Start a run of a schedule with a webhook. A signature takes the place of the token."""
         body = await request.body()
         signed = SignedCall(name, x_refold_timestamp, x_refold_signature, body)
         answer = await webhooks.call(signed)

@@ -92,13 +92,20 @@ def _add_default(api: Api, host: Host) -> None:
 def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/providers", list[ProviderRow])
     async def providers() -> Response:
-        """The providers that have a key or need one. No key is shown."""
+        """The providers that have a key or need one.
+
+        `ends` has the last characters of the key; no more of it is shown.
+        """
         keys = await _keys(host)
         return json_response(await to_thread.run_sync(model_settings.provider_rows, keys))
 
     @api.route("PUT", f"{SETTINGS_PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
     async def store(request: Request, name: str) -> Response:
-        """Check a key with its provider, and store it as `refold auth set` does."""
+        """Check a key with its provider, and store it as `refold auth set` does.
+
+        A refused key is 400. If the provider could not be asked, `stored` is false: send the key
+        again with `unchecked`. No key is taken if others could read the traffic.
+        """
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
         keys, new = await _keys(host), await read_body(request, NewKey)

@@ -129,7 +129,10 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("GET", CONVERSATION_PATH, SessionDocument)
     async def get_conversation(id_: str) -> Response:
-        """One conversation; `held_by` says which other process has it."""
+        """One conversation; `held_by` says which other process has it.
+
+        With `open_here`, too, this server has joined it there.
+        """
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
         chat = host.conversation(id_.partition("/")[0])
@@ -140,7 +143,7 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("PATCH", CONVERSATION_PATH, ListedAs, body=ConversationChanges)
     async def change(request: Request, id_: str) -> Response:
-        """Give it a name, pin it, or archive it."""
+        """Give it a name, pin it, or archive it: these are the tags `pinned` and `archived`."""
         wanted = await read_body(request, ConversationChanges)
         session = await _change_tags(host, id_, wanted)
         if wanted.name is not UNSET:
@@ -168,7 +171,7 @@ def _add_list(api: Api, host: Host) -> None:
         after: Annotated[str, Query(max_length=200)] = "",
         archived: bool = False,
     ) -> Response:
-        """Conversations, pinned ones first, then the newest; with `q`, those that contain these words.
+        """Conversations, pinned ones first, then the newest; with `q`, those whose messages have these words.
 
         The header Link has the address of the next page, if there is more. With `archived`,
         those that were archived; with `cut_off`, those whose process exited in the middle of
@@ -292,7 +295,7 @@ def _add_work(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
-        """What a background command has printed so far."""
+        """What a background command has printed: all of it, or its last 256 kB."""
         chat = await open_conversation(host, id_)
         if chat.session.view.background.command(name) is None:
             raise NotThere(f"there is no background command {name!r} in {id_}")

@@ -1,6 +1,6 @@
 """Events and live news as documents for programs. Pure.
 
-What each document means is written in docs/reference/headless.md, and its fields in `documents`.
+What each document means is written in docs/reference/stream.md, and its fields in `documents`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
