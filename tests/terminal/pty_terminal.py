@@ -12,6 +12,7 @@ import pyte
 
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
+_DRAFT_HINT = "Enter: send at the next step"
 _KEPT = 5_000  # lines above the screen
 _PATIENCE = 60  # seconds; a busy machine takes ten
 
@@ -101,9 +102,15 @@ class Terminal:
             self.read()
 
     def until_asked(self, prompt: str = "›") -> None:
-        """Wait for a prompt with nothing after it: keys typed earlier reach no editor."""
+        """Wait for a prompt with nothing after it: keys typed earlier reach no editor.
+
+        The prompt of a draft, which closes when the turn ends, is another one: it has a hint.
+        """
         deadline = time.monotonic() + _PATIENCE
-        while (self.text.rstrip().splitlines() or [""])[-1] != prompt:
+        while True:
+            above, last = ["", "", *self.text.rstrip().splitlines()][-2:]
+            if last == prompt and not above.startswith(_DRAFT_HINT):
+                return
             assert time.monotonic() < deadline, f"no prompt came:\n{self.text}"
             self.read()
 

@@ -1,4 +1,7 @@
-"""A paste that comes while a turn begins or ends, cut at each of its bytes."""
+"""A paste that comes while a turn begins or ends, cut after each of its bytes but the first.
+
+The first is Esc, which is a key when nothing follows it soon: on a busy machine, nothing does.
+"""
 
 import fcntl
 import os
@@ -45,7 +48,7 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
     go.touch()
     at.until_asked()
 
-    for cut in range(1 + first, LENGTH, 4):
+    for cut in range(2 + first, LENGTH, 4):
         one, other = PASTE.encode()[:cut], PASTE.encode()[cut:]
         path.unlink()
         os.write(at.child.child_fd, b"go\r" + one)
@@ -79,7 +82,7 @@ def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
     at.until_gone("one two")
     (tmp_path / "go").touch()
-    at.until("of window")  # before it the prompt may be that of the draft
+    at.until("of window")
     at.until_asked()
     at.type("\x04")
 
