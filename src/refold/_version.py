@@ -1,3 +1,3 @@
-"""The version of this package, without an import of anything else of it."""
+"""The version of this package. It imports nothing else of the package."""
 
 __version__ = "0.3.0"

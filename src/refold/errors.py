@@ -161,14 +161,16 @@ class ConnectionLost(ToolFailed):
 
 
 def first(error: BaseException) -> BaseException:
-    """What a task failed with, out of the groups that task groups wrap it in."""
+    """The first error inside the groups that task groups wrap around it."""
     if isinstance(error, BaseExceptionGroup):
         return first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return error
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, for a sentence that names the file itself: the system does so, too."""
+    """The reason of an error, for a sentence that names the file: the system's own text
+    names it, too.
+    """
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     words = error.strerror if isinstance(error, OSError) else None

@@ -94,7 +94,7 @@ def find_plugins(*groups: str) -> tuple[Plugin, ...]:
 
 
 def find_unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
-    """The one of this name. Raises `BadInput` where several packages have one."""
+    """The plug-in with this name. Raises `BadInput` if several packages have one."""
     match [plugin for plugin in plugins if plugin.name == name]:
         case []:
             return None

@@ -36,7 +36,8 @@ TimedOut = subprocess.TimeoutExpired
 
 
 class Programs:
-    """Those that can be trusted while `writable` are the directories of a workspace.
+    """Finds programs that can be trusted while `writable` are the directories of a
+    workspace.
 
     Directories are absolute. The one that refold was started in counts as well, and the
     repository around each: they came from where the workspace came from. Later searches,
@@ -142,7 +143,8 @@ if TYPE_CHECKING:
 
 
 def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without the variables that make the system load libraries from elsewhere.
+    """The environment without the variables that make the system load libraries from
+    elsewhere.
 
     They may name a workspace, or be empty: that means the current directory.
     """
@@ -150,7 +152,7 @@ def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[bytes]":
-    """`argv[0]` is absolute. Raises `OSError`."""
+    """Start a program. `argv[0]` is absolute. Raises `OSError`."""
     options: dict[str, Any] = {**how, "text": False}
     return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **options))
 
@@ -184,8 +186,8 @@ def start_detached(
 def start_bounded(
     argv: Sequence[str], seconds: int = _LONGEST, memory: int = 0, **how: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
-    """The same. The kernel kills it when this process has exited, even by kill -9, and when
-    it has computed for so long, and gives it no more than `memory` bytes, if that is given.
+    """Like `start`, but the kernel kills the process when this one has exited, even by kill
+    -9, or when it has used `seconds` of CPU time. It gets at most `memory` bytes, if given.
     """
     reading, writing = os.pipe()
     try:
@@ -217,7 +219,8 @@ def _kill_at_end_of(reading: int, pid: int) -> None:
 def run(
     argv: Sequence[str], seconds: float, *, memory: int = 0, **how: "Unpack[Start]"
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run it to its end, for at most `seconds`, and return its output. Its input is empty.
+    """Run a program to its end, for at most `seconds`, and return its output. Its input is
+    empty.
 
     It ends with this process, and has no more than
     `memory` bytes of address space, if that is given. Raises `OSError`, and `TimedOut`.
@@ -234,7 +237,7 @@ def run(
 
 
 async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> "Process":
-    """The same for callers in the event loop. `argv[0]` is absolute."""
+    """Like `start`, for callers in the event loop. `argv[0]` is absolute."""
     import anyio
 
     options: dict[str, Any] = {**how}
@@ -256,7 +259,9 @@ def _absolute(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _others_can_change(path: str, *, parents: bool = True) -> str:
-    """`path` is real. With `parents` all directories above it are checked as well."""
+    """Whether other users can change a path. `path` is real. With `parents` all directories
+    above it are checked as well.
+    """
     while True:
         try:
             info = os.stat(path)

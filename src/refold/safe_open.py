@@ -81,7 +81,9 @@ def _refuse_odd(status: os.stat_result) -> None:
 
 
 def check_no_links(*directories: Path) -> None:
-    """Raises the same `OSError` where one of them is a link. One may be missing."""
+    """Check that no path is a link; a path may be missing. Raises the same `OSError` as
+    `open_checked`.
+    """
     for directory in directories:
         if directory.is_symlink():
             raise OSError(errno.ELOOP, LINKED, str(directory))

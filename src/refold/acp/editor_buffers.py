@@ -93,7 +93,9 @@ class EditorBuffers:
 def buffers_of(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
-    """Return the buffers; None if the editor cannot read: a write could lose unsaved text."""
+    """Return the buffers; None if the editor cannot read files, because a write could then
+    lose unsaved text.
+    """
     if fs is None or not fs.read_text_file:
         return None
     return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)

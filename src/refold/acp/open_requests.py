@@ -1,4 +1,4 @@
-"""Shows the requests of a session in the editor: each is put once, and answered once.
+"""Shows the requests of a session in the editor: each is shown once, and answered once.
 
 `person` words a request and reads the choice. Another client may answer first; then the
 editor's answer no longer counts.
@@ -41,7 +41,7 @@ class OpenRequests:
         self._shown = dict[str, _Shown]()
 
     async def put_all(self) -> None:
-        """Put the requests that wait for an answer and were not put yet."""
+        """Show the requests that wait for an answer and were not shown yet."""
         for document in await self._session.waiting():
             if isinstance(document, documents.ToolApprovalRequest | documents.Question):
                 self.put(document)

@@ -59,7 +59,7 @@ from refold.views.stream_json.snapshot import (
 
 
 class _Place(Struct, frozen=True):
-    """The place of a document, if it has one."""
+    """The position of a document in the journal; "" for one without."""
 
     id: str = ""
 

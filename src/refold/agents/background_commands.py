@@ -85,7 +85,9 @@ class _Command:
         self._scope: anyio.CancelScope | None = None
 
     async def run(self, on_output: _Listener) -> Finished | str:
-        """Run it to its end, in the thread. Returns a string if it could not be started."""
+        """Run the command to its end, in the thread. Return why, if it could not be
+        started.
+        """
         with anyio.CancelScope() as self._scope:
             if self.stopped:
                 self._scope.cancel()
@@ -96,7 +98,7 @@ class _Command:
         return Finished(None, b"")
 
     def stop(self) -> None:
-        """Stop it, in the thread."""
+        """Stop the command, in the thread."""
         if self._scope is not None:
             self._scope.cancel()
 
@@ -201,7 +203,7 @@ class BackgroundCommands:
         return name
 
     def _add(self, command: _Command) -> None:
-        """Run it in the thread, which is started with the first one."""
+        """Run the command in the thread, which starts with the first command."""
         if self._portal is None:
             portal = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(portal)
@@ -234,7 +236,7 @@ class BackgroundCommands:
         return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of its output, at most `max_bytes`, to show to the user.
+        """The end of a command's output, at most `max_bytes`, to show to the user.
 
         The model's read position does not change.
         """
@@ -249,7 +251,9 @@ class BackgroundCommands:
     async def stop(
         self, name: str, *, silent: bool = False, reason: str = STOP_REQUESTED
     ) -> bool:
-        """End it, and wait. False if it had ended. `silent`: the model requested it."""
+        """Stop the command, and wait for its end. Return False if it had ended already.
+        With `silent` the end is not reported to the model, which requested it.
+        """
         self._find(name)
         command = self._known.get(name)
         if command is None or command.over.is_set():
@@ -261,7 +265,7 @@ class BackgroundCommands:
         return True
 
     async def close(self) -> None:
-        """End all of them: none outlives its session."""
+        """Stop all background commands: none outlives its session."""
         for command in self._running:
             await self.stop(command.name, reason=SESSION_CLOSED)
         while self._leave:
@@ -293,7 +297,7 @@ class BackgroundCommands:
         return command
 
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
-        """Run it, in the thread, and record its end in the loop of the session."""
+        """Run a command, in the thread, and record its end in the loop of the session."""
 
         async def run_in_session(
             function: Callable[[], Coroutine[None, None, None]],

@@ -71,7 +71,9 @@ class GrantQueue:
         self._working = set[str]()
 
     def add_working(self, child: str) -> None:
-        """Note that its session is open: it may return a grant when it ends."""
+        """Note that the session of this child is open: the child may return a grant when it
+        ends.
+        """
         self._working.add(child)
 
     async def wait_for_return(self, child: str, last_view: View, record: Record) -> bool:

@@ -134,7 +134,9 @@ class ChildRun:
             self._patience.cancel()
 
     async def run(self, places: anyio.Semaphore | None = None) -> None:
-        """Run it to its end, in one of the `places`. If cancelled, stop the child first."""
+        """Run the child to its end, once one of the `places` is free. If cancelled, stop
+        the child first.
+        """
         async with anyio.create_task_group() as group:
             group.start_soon(self._run_whole, places)
             try:
@@ -255,7 +257,7 @@ class ChildRun:
         return view
 
     def _awaits(self, view: View) -> bool:
-        """Whether it must wait for a background command to wake it.
+        """Whether the child must wait for a background command to wake it.
 
         A teammate does not: it waits for mail as well.
         """
@@ -267,7 +269,9 @@ class ChildRun:
         await session.inbox.cancel(self._reason)
 
     def _first_events(self, agent: Profile, view: View) -> tuple[Event, ...]:
-        """Its agent, mode, budget and task; recorded once."""
+        """The agent, the mode, the budget and the task of the child, as events that are
+        recorded once.
+        """
         if _TASK_KEY in view.account.client_keys:
             return ()
         return (
@@ -278,7 +282,7 @@ class ChildRun:
         )
 
     async def _remove_tree(self, end: ChildEnded) -> ChildEnded:
-        """Remove its working tree, unless something was changed in it."""
+        """Remove the working tree of the child, unless something was changed in it."""
         born = self.child.born
         if not born.branch:
             return end

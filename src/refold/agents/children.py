@@ -216,7 +216,7 @@ class Children:
     async def _run_child(
         self, child_run: ChildRun, places: anyio.Semaphore | None = None
     ) -> None:
-        """Run it after a checkpoint of the parent's files, so that a rewind undoes it."""
+        """Run a child after a checkpoint of the parent's files, for a later rewind."""
         writes = child_run.child.born.branch == "" and self._may_write(child_run.child)
         try:
             if writes:

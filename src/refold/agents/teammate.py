@@ -79,7 +79,9 @@ class Teammate:
             leave()
 
     async def next_turn(self) -> bool:
-        """Begin a turn when there is work. False if there is none, and it must end."""
+        """Begin a turn when there is work. Return False if there is none, and the teammate
+        must end.
+        """
         until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
         while not self._stop.is_set():
             if await self._begin():
@@ -155,7 +157,7 @@ class Teammate:
         return True
 
     async def _leave(self, reason: str) -> bool:
-        """Accept no more mail. False if some has arrived."""
+        """Accept no more mail. Return False if some mail has arrived."""
 
         def make_events(view: View) -> Sequence[Event]:
             stopped = ChildStopped(self._child.name, reason)
@@ -173,17 +175,17 @@ class Teammate:
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
 
     def _working_events(self, view: View) -> Sequence[Event]:
-        """The event that it is no longer idle, if its turn was not begun by mail."""
+        """The event that the teammate is no longer idle, if its turn was not begun by mail."""
         child = view.children.child(self._child.name)
         return (TeammateIdled(child.name, False),) if child and child.idle else ()
 
     @property
     def _awaits(self) -> bool:
-        """Whether a background command will wake it."""
+        """Whether a background command will wake the teammate."""
         return bool(self._session.view.background.commands_to_await)
 
     def _has_unread(self, leader: View) -> bool:
-        """Whether mail is on its way, or undelivered in its own journal."""
+        """Whether mail is on its way, or undelivered in the teammate's own journal."""
         member = self._session.view
         return bool(
             member.conversation.undelivered or new_mail(self._child, leader, member)

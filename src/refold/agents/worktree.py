@@ -93,7 +93,9 @@ class Worktrees:
             await anyio.to_thread.run_sync(self._make, tree, inside)
 
     async def remove_if_unchanged(self, tree: Worktree) -> bool:
-        """Remove it with its branch if nothing was changed. False if it was kept."""
+        """Remove a working tree with its branch if nothing was changed in it. Return False
+        if it was kept.
+        """
         async with self._alone:
             return await anyio.to_thread.run_sync(self._remove_if_unchanged, tree)
 
@@ -108,8 +110,8 @@ class Worktrees:
         return await anyio.to_thread.run_sync(self._state, tree)
 
     async def remove(self, tree: Worktree) -> str:
-        """Remove it, whatever it contains. Returns the branch that stays, because it has
-        commits of its own or is not refold's; or "".
+        """Remove a working tree, whatever it contains. Returns the branch that stays,
+        because it has commits of its own or is not refold's; or "".
         """
         async with self._alone:
             return await anyio.to_thread.run_sync(self._remove, tree)

@@ -175,7 +175,7 @@ class CheckpointsAtHome:
 
 
 def _unless_new(event: PlaceRebuilt, view: View) -> Sequence[Event]:
-    """A session that has no checkpoint never saw the lost place."""
+    """Drop a rebuild for a session without a checkpoint: it never used the lost place."""
     return (event,) if view.checkpoints.seq else ()
 
 

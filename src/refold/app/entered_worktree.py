@@ -46,7 +46,9 @@ _COMMANDS_RUNNING = "{names} may still use it: stop what runs in the background 
 
 
 class Workspaces:
-    """The workspaces of one start: `main`, and those in worktrees. `close` closes the latter."""
+    """The workspaces of one start: `main`, and those in worktrees. `close` closes those in
+    worktrees.
+    """
 
     def __init__(
         self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace
@@ -189,7 +191,7 @@ class SessionWorktree:
         )
 
     def _check(self, view: View, call: str) -> None:
-        """Raise `BadInput` if the session cannot change its place now."""
+        """Raise `BadInput` if the session cannot change its directory now."""
         open_calls = [step.call.id for step in view.conversation.calls if not step.result]
         if call and open_calls != [call]:
             raise BadInput(_NOT_ALONE)
@@ -199,7 +201,7 @@ class SessionWorktree:
             raise BadInput(_SUBAGENTS_RUNNING)
 
     def _check_unused(self, tree: str) -> None:
-        """Raise `BadInput` if a background command runs in it."""
+        """Raise `BadInput` if a background command runs in this worktree."""
         running = self._record.view.background.running
         names = [
             command.name for command in running if below(command.started.directory, tree)

@@ -89,7 +89,7 @@ def encode_spans(spans: Sequence[TraceSpan]) -> bytes:
 
 
 async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
-    """Send them. Return what the collector refused. Raises `RefoldError`."""
+    """Send the spans. Return what the collector refused. Raises `RefoldError`."""
     refused = list[str]()
     for some in _requests(spans):
         answer = await _post(_request(some), to)
@@ -132,7 +132,7 @@ def encode_metrics(sums: MetricSums) -> bytes:
 
 
 async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
-    """Send them. Return what the collector refused. Raises `RefoldError`."""
+    """Send the metrics. Return what the collector refused. Raises `RefoldError`."""
     refusal = _refusal(await _post(encode_metrics(sums), to))
     return [f"{to.display_address} {refusal}"] if refusal else []
 

@@ -30,7 +30,9 @@ class ListeningPort(Struct, frozen=True):
 
 
 class PortsElsewhere:
-    """Those of the place behind `pipe`. What listens when it connects first is not new."""
+    """The ports of the place behind `pipe`. Ports that are open when it connects are not
+    new.
+    """
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -48,7 +50,7 @@ class PortsElsewhere:
             record.publish(PortsChanged(self.new))
 
     def note(self, ports: tuple[int, ...]) -> None:
-        """These listen now. The caller reads the pipe, so nothing waits here."""
+        """Note the ports that listen now. The caller reads the pipe, so this does not wait."""
         if self._known is None:
             self._known = frozenset(ports)
         new = tuple(port for port in ports if port not in self._known)[
@@ -65,7 +67,9 @@ class PortsElsewhere:
                 from_thread.run_sync(record.publish, news, token=loop)
 
     def all_ports(self) -> list[ListeningPort]:
-        """What listens in the place now, and which of these are open here. It asks the place."""
+        """The ports that listen in the place now, and which of them are open here. It asks
+        the place.
+        """
         listening = ports_of(self._pipe)
         with self._lock:
             links = self._links

@@ -71,7 +71,9 @@ class SessionPython:
 
     @asynccontextmanager
     async def beside(self) -> AsyncGenerator[None]:
-        """Keep the process for a turn, as `World.beside`; it ends with the turn."""
+        """Keep the worker process while a turn runs, as `World.beside`; end it with the
+        turn.
+        """
         if self._begins.values:
             from refold.rlm.initial_variables import inject
 

@@ -53,8 +53,8 @@ def skill_scope(
 def scope_with_trust(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
-    """The same with the versions that a session here uses, and a function for notices about
-    changed files that were read. With `trust`, files count as they are.
+    """The skill scope with the versions that a session here uses, and a function for
+    notices about changed files that were read. With `trust`, files count as they are.
     """
     from refold.config.trusted_folders import TrustedFolders
     from refold.config.trusted_versions import TrustedVersions

@@ -472,7 +472,7 @@ def _max_result_chars(limit: int, window: int) -> int:
 
 
 def _combine(*every: Background) -> Background:
-    """Enter all of them for a turn, and leave them in reverse order."""
+    """Enter all context managers for a turn, and leave them in reverse order."""
 
     @asynccontextmanager
     async def enter_all() -> AsyncGenerator[None, None]:

@@ -41,7 +41,9 @@ class Passage:
     def places(
         self, quote: str, within: LineRange | None = None, limit: int = 3
     ) -> list[LineRange]:
-        """The first `limit` places of `quote` (`normalize_quote`) that begin `within` these lines."""
+        """The first `limit` places of `quote`, normalized by `normalize_quote`, that begin
+        `within` these lines.
+        """
         ranges, position, work = list[LineRange](), self._start(within), 0
         end = self._end_of_quotes(within) + len(quote)
         while len(ranges) < limit and work < _MOST_WORK:

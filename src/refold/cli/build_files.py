@@ -163,7 +163,7 @@ def _build_tools(root: Path) -> Iterator[Command]:
 
 
 def _commands_by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
-    """The targets or scripts that have a common purpose, in the order of purposes."""
+    """The targets or scripts with a common purpose, in the order of purposes."""
     known = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
     matches = [
         Command(purpose[0], line.format(name))

@@ -117,6 +117,6 @@ def docs_server(pages: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Write nothing: the terminal shows the address alone."""
+            """Write no log: the terminal shows the address alone."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Request)

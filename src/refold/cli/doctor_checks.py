@@ -115,7 +115,7 @@ def check_sandbox(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_python_engine(context: CheckContext) -> Iterator[Finding]:
-    """What runs code of models, if it is not the Python that refold runs on."""
+    """Report the engine that runs code of models, if it is not refold's own Python."""
     settings = context.setting_origins.settings.python
     if settings.engine == "cpython":
         return
@@ -132,7 +132,7 @@ def check_python_engine(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_containers(context: CheckContext) -> Iterator[Finding]:
-    """Those that were made for sessions; nothing if there was none."""
+    """Report the containers that were made for sessions; nothing if there is none."""
     from refold.place.containers.container_leftovers import ContainerLeftovers
 
     containers = ContainerLeftovers(context.places.data, context.environ)

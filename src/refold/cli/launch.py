@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 
 class _GivenStart(Struct, frozen=True):
-    """The options of a start on the command line, with the declared agent it chose."""
+    """The options of one start: those of the command line, and the declared agent that it
+    chose.
+    """
 
     flags: Mapping[str, object]  # as settings
     model: str  # "": none is named
@@ -412,7 +414,8 @@ def _directory(text: str) -> Path:
 
 
 def find_session_directory(args: Namespace) -> SessionDirectory:
-    """Return where the session works, and set `args.resume` to its id if it is resumed.
+    """Return the directory in which the session works, and set `args.resume` to the
+    session's id if it is resumed.
 
     A resumed session stays in its directory, because its messages are about that.
     """

@@ -322,7 +322,7 @@ def _to_document(report: FileReport | SymbolReport) -> dict[str, object]:
 
 
 def _without_arrays(value: object) -> object:
-    """Definitions are kept as arrays; documents name their fields."""
+    """Convert definitions, which are stored as arrays, to objects with named fields."""
     if isinstance(value, (list, tuple)):
         return [_without_arrays(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, msgspec.Struct):

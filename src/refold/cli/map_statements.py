@@ -413,7 +413,9 @@ async def _open_session(
     setup: "LeafSetup",
     statements: "RepositoryStatements | None" = None,
 ) -> "AsyncGenerator[LeafSession]":
-    """A session of its own; one that reads for `statements` is noted, so that its answers outlast a kill."""
+    """Open a separate session. One that reads for `statements` is noted there, so that its
+    answers survive a kill.
+    """
     from refold.understanding.leaf_session import open_leaf_session
 
     id_ = app.home.new_id(time.time())

@@ -413,7 +413,7 @@ def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
 
 
 def _confirm_if_seen(question: str) -> bool:
-    """Return False if no user can have seen the difference."""
+    """Ask the question. Return False if no user can have seen the difference."""
     from refold.cli.output import is_interactive
 
     return is_interactive() and confirm(question)

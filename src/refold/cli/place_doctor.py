@@ -37,7 +37,7 @@ class _Has(Struct, frozen=True):
 
 
 def check_place(text: str) -> Iterator[Finding]:
-    """Findings about the place; one that is wrong if it cannot be reached."""
+    """Findings about the place, or one problem if it cannot be reached."""
     try:
         address = parse_address(address_given("--workspace", text))
         with ExitStack() as stack:

@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
 
 
 def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
-    """Why it cannot be used; "" if it can."""
+    """Why the plug-in cannot be used; "" if it can."""
     from refold.commands.table import names
 
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]

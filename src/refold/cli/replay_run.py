@@ -136,7 +136,9 @@ class ReplayWorlds:
 async def run_again(
     worlds: ReplayWorlds, entries: Sequence[Entry], *, again: bool
 ) -> Replayed:
-    """Replay with these worlds, and close them. A line at a terminal says how far it is."""
+    """Replay with these worlds, and close them. A line at a terminal shows how far the
+    replay is.
+    """
     line = CountLine("events run again")
     try:
         return await Replay(worlds, worlds.blob, again=again).run(entries, line)

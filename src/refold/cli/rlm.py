@@ -179,7 +179,9 @@ def _check_models(app: App, args: Namespace) -> None:
 
 
 class _Routed(Struct, frozen=True):
-    """The way of a question, and the size of its material; None: it was read before."""
+    """How a question is answered, and the size of its material; None: the material was read
+    before.
+    """
 
     route: Route
     size: Size | None = None

@@ -1,4 +1,4 @@
-"""`refold rlm -r ID`: asks the next question in a session, or finishes its interrupted turn.
+"""`refold rlm -r ID`: asks another question in a session, or finishes its interrupted turn.
 
 The session continues as it began: flat or recursive, with its material and variables. A turn
 that was killed is continued from the journal, so no answer is paid for twice.

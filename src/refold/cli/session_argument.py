@@ -153,7 +153,7 @@ def terminal_width() -> int:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print in colours if a terminal shows them."""
+    """Print lines, in colours if a terminal shows them."""
     from refold.console.capabilities import detect_capabilities
 
     screen = detect_capabilities(sys.stdout, os.environ)

@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
 
 
 class _Stream:
-    """Prints news, and knows whether a turn of its session is running."""
+    """Prints news, and records whether a turn of its session is running."""
 
     def __init__(
         self, address: str, is_written: Callable[[], bool], *, as_json: bool

@@ -1,8 +1,8 @@
 """`refold replay --what-if KIND=VALUE`: the recorded responses under another prompt or setting.
 
 The session is run again as it is, and once more with the change. The report says where the
-two first, about what a live continuation from there costs, and the command for it. Nothing is
-spent.
+two runs first differ, about what a live continuation from there costs, and the command for
+it. Nothing is spent.
 """
 
 from argparse import Namespace
@@ -33,7 +33,7 @@ _MAX_LINE_CHARS = 200
 
 
 class _Report(Struct, frozen=True):
-    """What the change makes different, and about what a live continuation costs."""
+    """The differences that the change makes, and about what a live continuation costs."""
 
     comparison: Comparison
     diff: Sequence[str] = ()  # of the system text

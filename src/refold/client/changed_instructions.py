@@ -34,7 +34,7 @@ _CHANGED_AGAIN = "the instructions changed again: read the newest change, and an
 
 
 def pending_question(app: App) -> ChangedInstructions | None:
-    """Return the question about the folder's changed instructions; None if nothing changed.
+    """Return the question about the folder's changed instructions; None if none changed.
 
     It reads files: call it in a thread. Raises `BadInput` for a damaged record.
     """

@@ -212,7 +212,9 @@ def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
 
 @contextmanager
 def _workspace_at(directory: Path) -> Generator[Workspace]:
-    """With the settings of the user, which a repository cannot change here."""
+    """The workspace of a directory, with the user's own settings, which a repository cannot
+    change.
+    """
     places = paths(os.environ)
     loaded = load_folder_settings(directory, places, os.environ, {})
     make: Callable[..., Workspace] = Workspace

@@ -205,10 +205,14 @@ class Host:
         return self._begin(launch, await launch.open_read_only(id_), holder)
 
     async def _prepare(self, claim: SessionClaim) -> None:
-        """Called before the session of a claim is run: here it is open already."""
+        """Take a claim, before its session is run. The session of a conversation here is
+        open already.
+        """
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
-        """Join the session in the process that has it; None if that process has no socket."""
+        """Join the session in the process that has it open; None if that process has no
+        socket.
+        """
         with suppress(Held):
             return await self._begin_joined(id_, self._attach(launch, id_, holder))
         return None
@@ -225,7 +229,7 @@ class Host:
     async def _begin_joined(
         self, id_: str, joined: AbstractAsyncContextManager[JoinedConversation]
     ) -> Conversation:
-        """Have a conversation here, as long as it is not closed, that runs elsewhere."""
+        """Have a conversation that runs elsewhere open here, as long as it is not closed."""
         assert self._group is not None, "it is used in `running`"
         return await self._group.start(self._run_joined, id_, joined)
 

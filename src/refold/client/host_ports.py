@@ -60,7 +60,7 @@ class ClosedHere(BadInput):
 
 
 class SessionClaim(Protocol):
-    """The right to run a session, which one worker has at a time.
+    """The right to run a session. One worker has it at a time.
 
     `number` is higher than that of any earlier claim on this session. The worker leases the
     session's store under it.

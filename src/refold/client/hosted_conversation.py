@@ -54,7 +54,7 @@ class Conversation(SharedSession):
 
     @property
     def busy(self) -> bool:
-        """Whether a client follows it, or something runs in it here."""
+        """Whether a client follows the conversation, or something runs in it here."""
         return bool(self.feed.followers)
 
     def status(self) -> Status:
@@ -65,7 +65,7 @@ class Conversation(SharedSession):
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
-        """Follow it for its clients, until it is closed."""
+        """Follow the session for its clients, until it is closed."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self.feed.run)
@@ -85,7 +85,7 @@ class Conversation(SharedSession):
         return await super().execute(order, follower)
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed here."""
+        """Wait until the conversation is closed here."""
         await self._closed.wait()
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class OwnConversation(Conversation):
 
     @property
     def at_work(self) -> bool:
-        """Whether a turn or a background command runs, or something holds it."""
+        """Whether a turn or a background command runs, or the conversation is held open."""
         session = self.session
         beside = bool(session.view.background.running)
         at_work = session.running or session.compacting or not session.idle or beside
@@ -136,7 +136,9 @@ class OwnConversation(Conversation):
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Within the block, this process keeps the session once it has written to it."""
+        """Within the block, this process keeps the writer lock once it has written to the
+        session.
+        """
         self._holds += 1
         try:
             yield
@@ -156,7 +158,9 @@ class OwnConversation(Conversation):
         await self._sink.lease(claim)
 
     def begin_work(self, claim: int) -> None:
-        """Record that a worker runs it from now on. `claim` is the number of its claim."""
+        """Record that a worker runs the session from now on. `claim` is the number of its
+        claim.
+        """
         self._sink.set_claim(claim)
         if not self.was_run:
             self.launch.mark_for_notes(self.session.id)
@@ -196,7 +200,9 @@ class OwnConversation(Conversation):
         return await self._sink.carry_out(order)
 
     async def write_title(self) -> None:
-        """Have a model write the title, if it needs one; called by the worker between turns."""
+        """Have a model write the title, if the session needs one; called by the worker
+        between turns.
+        """
         await self._sink.write_title()
 
     async def has_news(self) -> bool:

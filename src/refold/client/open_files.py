@@ -13,7 +13,9 @@ _ROOM_SHARE = 0.8  # of the limit; the rest is for clients and for what is open 
 
 
 def raise_limit() -> None:
-    """Allow this process as many files as it may allow itself: many systems begin with 1024."""
+    """Raise the limit of open files to the maximum that the system permits: many systems
+    begin with 1024.
+    """
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -24,7 +26,7 @@ def raise_limit() -> None:
 
 
 def can_begin_session(beginning: int) -> bool:
-    """Whether another session can begin, besides these that have just begun."""
+    """Whether another session can begin, besides the `beginning` ones that have just begun."""
     try:
         import resource
 

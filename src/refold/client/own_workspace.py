@@ -1,4 +1,4 @@
-"""A new folder for one conversation, which names it or leaves the name to its id.
+"""A new folder for one conversation, named by its user or after the conversation's id.
 
 `host` decides when there is one; `folders` lists those in which others can begin.
 """

@@ -79,7 +79,7 @@ class Permissions:
 
     @property
     def mode_after_planning(self) -> Mode:
-        """The mode once a plan is approved, or plan mode is left."""
+        """The mode after a plan is approved, or after plan mode is left."""
         return after_planning(self._engine.view.rights, self._app.mode)
 
     @property
@@ -281,7 +281,7 @@ class Permissions:
 
 
 def rules_of_settings(app: App) -> Sequence[PlacedRule]:
-    """The rules of the settings of a start."""
+    """The permission rules in the settings of a start."""
     return [
         PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, _rule_place(app, r))
         for r in app.rules

@@ -50,7 +50,7 @@ class SendMessage(_Order, frozen=True, tag="user_message"):
 
 
 class Steer(_Order, frozen=True, tag="steer"):
-    """A message for the next step of the running turn; it starts a turn if none runs."""
+    """A message for the running turn, from its next step on; it starts a turn if none runs."""
 
     text: str
     images: tuple[ImageData, ...] = ()
@@ -58,7 +58,7 @@ class Steer(_Order, frozen=True, tag="steer"):
 
 
 class Queue(_Order, frozen=True, tag="queue"):
-    """A message for after the running turn, kept at once; all that wait are one turn."""
+    """A message for after the running turn, recorded at once; all that wait are one turn."""
 
     text: str
     images: tuple[ImageData, ...] = ()
@@ -277,7 +277,7 @@ class StopBackground(_Order, frozen=True, tag="stop_background"):
 
 
 class Rename(_Order, frozen=True, tag="rename"):
-    """Call the session so; "": it has no name."""
+    """Name the session; "" removes its name."""
 
     name: str
 
@@ -314,13 +314,13 @@ class _Message(Struct, frozen=True):
 
 
 class User(Struct, frozen=True, tag_field="type", tag="user"):
-    """A message as programs send it that were written for another agent."""
+    """A message in the format of programs that were written for another agent."""
 
     message: _Message
 
 
 class PlainMessage(_Order, frozen=True, tag="message"):
-    """A message as clients send it that were written for another server."""
+    """A message in the format of clients that were written for another server."""
 
     content: str
 

@@ -77,7 +77,7 @@ class FollowedJournal(Recorder):
         return await self.follow()
 
     async def close(self) -> None:
-        """Do nothing: the journal belongs to its writer."""
+        """Do nothing: the journal belongs to the process that writes it."""
 
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
@@ -226,7 +226,7 @@ class RemoteSink:
         return compacted.is_set()
 
     def forget(self) -> None:
-        """Do nothing: orders are with the other process already."""
+        """Do nothing: orders were sent to the other process already."""
 
     async def receive(self, line: bytes, kind: str) -> None:
         """Take a document of the other process."""

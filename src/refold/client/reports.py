@@ -33,7 +33,7 @@ _MAX_OUTPUT_BYTES = 256 * 1024  # of the output of a background command
 
 
 class Reports:
-    """Reports on one session as it is when they are requested."""
+    """Reports on one session, as it is when a report is requested."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -43,7 +43,7 @@ class Reports:
         return await self._engine.record.entries(after)
 
     async def history(self) -> EventHistory:
-        """The journal: for its end, without decoding all of it."""
+        """The journal, for readers of its end, who need not decode all of it."""
         return await self._engine.record.history()
 
     async def tree(self) -> Node:

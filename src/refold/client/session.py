@@ -184,7 +184,9 @@ class Session:
 
     @property
     def has_lease(self) -> bool:
-        """Whether this process holds the writer lock, which its first event takes."""
+        """Whether this process holds the writer lock, which the first event of the session
+        takes.
+        """
         return self._engine.record.has_lease
 
     async def release(self) -> None:
@@ -263,7 +265,8 @@ class Session:
         return await self._turn(lambda: self.say(text, images=shown))
 
     async def run_woken(self) -> "Result":
-        """Run the turns that background commands begin, while one is to wake the agent.
+        """Run the turns that background commands begin, as long as one may still wake the
+        agent.
 
         For a client that runs one task. It stops waiting after ten minutes without news.
         """
@@ -487,8 +490,9 @@ class Session:
         Return False if another client answered first, or if the call has changed.
 
         `request` is what was shown, or the id of a waiting call. `grant` is "session" or
-        "always", for the offered `rule` (by default the first; several that suffice
-        together), or one of these rules for the session; `answers` are to the questions of the call.
+        "always", for the offered `rule` (by default the first; or several rules that
+        suffice together), or one of these rules for the session; `answers` are to the
+        questions of the call.
         """
         call_id = request if isinstance(request, str) else request.id
         pending = next((r for r in self.requests if r.id == call_id), None)
@@ -679,7 +683,7 @@ class Session:
         return self.view.rights.steps or self.settings.limits.turn_steps(watched=watched)
 
     async def set_steps(self, steps: int) -> bool:
-        """Set the step limit of a turn, in model responses; 0: that of the settings."""
+        """Set the step limit of a turn, in model responses; 0: the limit of the settings."""
         return await self.send(SetSteps(steps))
 
     # -- What it has
@@ -777,7 +781,9 @@ class Session:
         await self._engine.record.wait_for_event(after=after)
 
     async def events(self, after: int = 0) -> AsyncGenerator[Entry, None]:
-        """Every event after this one: those of the journal, then each as it is written."""
+        """Yield every event after this one: those of the journal, then each as it is
+        recorded.
+        """
         watch = self.watch(live=0)
         try:
             for entry in await self.reports.entries(after):

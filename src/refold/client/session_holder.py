@@ -55,7 +55,7 @@ _STATE_REASONS: Mapping[HolderState, str] = MappingProxyType(
 
 
 class SessionHolder(Struct, frozen=True):
-    """A process of this machine that has the lock of `session`."""
+    """A process of this machine that holds the writer lock of `session`."""
 
     session: str
     pid: int
@@ -76,7 +76,7 @@ class SessionHolder(Struct, frozen=True):
 
     @property
     def end_event(self) -> HolderEnded:
-        """The event that records its end."""
+        """The event that records the end of the holder."""
         host, reason = os.uname().nodename, _STATE_REASONS[self.state]
         return HolderEnded(self.pid, host, self.command, reason)
 
@@ -164,7 +164,9 @@ def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
 def _wait_for_end(
     process: int, home: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
-    """Wait for its end; return whether it ended. It waits only briefly without the lock."""
+    """Wait for the end of the process; return whether it ended. Wait only briefly once it
+    has no lock.
+    """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if _has_ended(process, min(_POLL_SECONDS, left)):
@@ -198,7 +200,7 @@ def _state(pid: int, path: Path) -> HolderState:
 
 
 def _command(pid: int) -> str:
-    """Its command line, short and on one line."""
+    """The command line of a process, short and on one line."""
     from refold.views.escape import escape_to_one_line
     from refold.views.wrap import cut
 

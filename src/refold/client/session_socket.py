@@ -247,7 +247,9 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _create_private(directory: Path) -> None:
-    """Create it for its owner alone. Raises `BadInput` if others could have created it."""
+    """Create the directory for its owner alone. Raises `BadInput` if others could have
+    created it.
+    """
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     status = directory.lstat()

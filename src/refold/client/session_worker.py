@@ -217,7 +217,7 @@ class _Run:
         return not (self._open or self._there.at_work)
 
     def end_if_idle(self) -> None:
-        """Release the session now if nothing runs in it."""
+        """Release the session now, if nothing runs in it."""
         if self._is_idle:
             self._is_unwanted = True
             self._wake()
@@ -273,7 +273,7 @@ class _Run:
 
 
 async def _until_reached(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """The result of `work`, tried again after a lost connection."""
+    """Return the result of `work`. Call it again after each lost connection."""
     while True:
         try:
             return await work()

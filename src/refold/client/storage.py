@@ -73,7 +73,7 @@ class Storage:
     def leftovers(
         self, deleted_sessions: frozenset[str] = frozenset()
     ) -> Iterator[Leftover]:
-        """What belongs to no session, if those of `deleted_sessions` are gone."""
+        """What belongs to no session, once the sessions `deleted_sessions` are gone."""
         for path, name in self._leftover_paths(deleted_sessions):
             yield Leftover(path, tree_size(path), name)
 

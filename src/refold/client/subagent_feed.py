@@ -102,7 +102,9 @@ class SubagentFeed:
             await send(frame)
 
     def _live_frames(self, news: Sequence[WithinChild | ChildMoved]) -> Iterator[bytes]:
-        """What it prints; and what it writes, if the whole response is not there already."""
+        """Frames with what the subagent prints, and with what it writes until the whole
+        response is there.
+        """
         for live in news:
             if not isinstance(live, WithinChild) or live.node != self._node:
                 continue

@@ -53,7 +53,7 @@ class Timelines:
 
 
 class _GrowingNode:
-    """A session of the tree: its spans and its view, as of the newest entry that was read."""
+    """A session of the tree: its spans and its view, as of the newest entry read."""
 
     def __init__(self, address: str, session: str) -> None:
         self.address, self.session = address, session
@@ -82,7 +82,7 @@ class _Timeline:
         self._positions = dict[str, int]()  # of each cursor
 
     def update(self) -> None:
-        """Fold what is new, and look which sessions are written."""
+        """Fold new entries, and find out which sessions are being written."""
         has_grown = self._fold_news()
         open_nodes = [node for node in self._nodes.values() if node.view.turn.seq]
         for node in open_nodes:

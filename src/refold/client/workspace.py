@@ -221,7 +221,7 @@ class SessionWorkspace:
 
     def refusal(self, path: str) -> str:
         """Why clients may not write a file: it is protected, or a rule forbids it; or "".
-        Clients cannot be asked to allow it.
+        Clients are not asked to allow a write.
         """
         from refold.permissions.decide import decide
         from refold.permissions.facts import Access, Target, is_protected

@@ -29,7 +29,7 @@ class CodeFiles:
         self._roots, self._files = roots, files
 
     def texts(self, paths: Sequence[Real]) -> Mapping[str, str]:
-        """The texts of files, without those that are missing or may not be read."""
+        """Return the texts of files, without those that are missing or may not be read."""
         texts = dict[str, str]()
         for path in paths:
             with suppress(ToolFailed):

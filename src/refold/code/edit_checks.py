@@ -1,4 +1,5 @@
-"""Finds what an edit has broken: compares the problems of its files before and after.
+"""Finds the errors that an edit causes: compares the problems of its files before and
+after.
 
 Lines move with an edit, so a problem is identified by its words. Both checks are bounded in time;
 the edit does not wait for a server that is not ready. The seam calls it

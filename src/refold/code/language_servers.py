@@ -44,7 +44,9 @@ class ServerContext(Struct, frozen=True):
 
 
 class _Slot:
-    """One server, if it runs. `known` is the state of the workspace's files that it last got."""
+    """A server, if it runs. `known` is the state of the workspace's files that was last
+    sent to it.
+    """
 
     def __init__(self) -> None:
         self.server: LanguageServer | None = None

@@ -1,8 +1,8 @@
 """The program of one language server, in the sandbox, and the bytes to and from it.
 
-It reads the workspace and installed programs, and writes only to a /tmp of its own: no network,
-no keys. A program that ends, sends what is not a message, or does not read, has ended: `why`
-says so in words. `language_server` knows what the messages mean.
+It reads the workspace and installed programs, and writes only to a /tmp of its own: no
+network, no keys. A program that exits, sends something else than a message, or does not
+read counts as ended: `why` has the reason. `language_server` knows what the messages mean.
 
 Servers run code of the workspace (build scripts, plug-ins), and the tools that ask them run
 without asking. So they have no network even if `sandbox.network` is on, and without a
@@ -82,7 +82,7 @@ class ServerProcess:
             self._outgoing.close()
 
     def stop(self, reason: str, *, hung: bool = False) -> None:
-        """End it at once. Only the first reason is stored."""
+        """End the program at once. Only the first reason is stored."""
         self.hung = self.hung or hung
         self._close(reason)
         self._scope.cancel()
@@ -160,7 +160,9 @@ def _describe_exit(finished: Finished) -> str:
 
 
 def _visible_paths(spec: ServerSpec, program: str) -> tuple[str, ...]:
-    """Paths that it needs: its directory, an environment around that, and what it reads."""
+    """Paths that the server needs: its directory, an environment around that, and what it
+    reads.
+    """
     paths = [os.path.expanduser(path) for path in spec.packages]
     for name in (program, os.path.realpath(program)):
         folder = os.path.dirname(name)

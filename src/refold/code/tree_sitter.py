@@ -126,7 +126,9 @@ class _Definition(Struct, frozen=True):
 
 
 def _to_definition(kind: str, name: Any, node: Any) -> _Definition:
-    """In C a query names the head of a function: the whole one is around it, or it is declared."""
+    """The node of a whole definition. For C, a query names only the head of a function,
+    inside the definition or a declaration.
+    """
     kind, line = kind.removeprefix(_DEFINITION_PREFIX), name.start_point[0] + 1
     if node.type == "function_declarator":
         while node.parent is not None and node.parent.type in _AROUND_A_HEAD:

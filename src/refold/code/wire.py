@@ -42,7 +42,7 @@ class RpcMessage(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """Both count from 0."""
+    """A position in a file. Both numbers count from 0."""
 
     line: int
     character: int
@@ -67,13 +67,13 @@ class Location(Struct, frozen=True, rename="camel"):
 
     @property
     def line(self) -> int:
-        """From 1."""
+        """The number of the line, from 1."""
         span = self.range or self.target_selection_range
         return max(span.start.line, 0) + 1 if span else 1
 
 
 class DocumentSymbol(Struct, frozen=True, rename="camel"):
-    """A symbol with those in it."""
+    """A symbol with the symbols inside it."""
 
     name: str
     kind: int
@@ -155,7 +155,7 @@ class RegisteredCapabilities(Struct, frozen=True):
 
 
 class Capabilities(Struct, frozen=True, rename="camel"):
-    """What a server can do. False, null and {} are all in use."""
+    """The capabilities of a server. False, null and {} are all in use."""
 
     diagnostic_provider: Raw = _NULL_JSON
     position_encoding: str = "utf-16"
@@ -176,7 +176,9 @@ class Frames:
         self._rest, self._wanted = bytearray(), -1
 
     def feed(self, data: bytes) -> Iterable[RpcMessage]:
-        """Raises `ToolFailed` for an invalid message: nothing after it can be read."""
+        """Add bytes; return the complete messages. Raises `ToolFailed` for an invalid
+        message: nothing after it can be read.
+        """
         self._rest += data
         while (body := self._next()) is not None:
             try:
@@ -195,7 +197,7 @@ class Frames:
         return body
 
     def _header(self) -> bool:
-        """Read a header, if there is a whole one."""
+        """Read a header, if a complete one has arrived."""
         index = self._rest.find(b"\r\n\r\n", 0, _MAX_HEADER_BYTES)
         if index < 0:
             if len(self._rest) >= _MAX_HEADER_BYTES:
@@ -248,7 +250,7 @@ def read(raw: Raw, type_: type[T]) -> T:
 
 
 def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
-    """Decode several: a list, a single value, or null. Raises `ToolFailed`."""
+    """Decode several values: a list, a single value, or null. Raises `ToolFailed`."""
     text = bytes(raw).lstrip()
     if text == b"null":
         return ()

@@ -109,7 +109,9 @@ async def run_add_dir(context: CommandContext, arguments: str) -> None:
 
 
 async def _directory_or_list(context: CommandContext, command: str, arguments: str) -> str:
-    """Return the named directory; without a name, show those of the session, return ""."""
+    """Return the named directory; without a name, show the session's directories and return
+    "".
+    """
     if not arguments:
         show_directories(context)
         return ""

@@ -40,7 +40,7 @@ class FoundKey(Struct, frozen=True):
 
     @property
     def text_for_wire(self) -> str:
-        """The key to pass to a wire; "" if the wire reads it from the environment."""
+        """The key as it is passed to a wire; "" if the wire reads it from the environment."""
         return "" if self.source == "environment" else self.key
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ _MAX_ERROR_CHARS = 1000  # characters of standard error in a message
 def run_key_command(
     command: Sequence[str], environ: Mapping[str, str], within: float = MAX_COMMAND_SECONDS
 ) -> str:
-    """The first line that it prints. Raises `BadInput` that names the program."""
+    """The first line that the command prints. Raises `BadInput` that names the program."""
     program = command[0]
     home = environ.get("HOME", "")
     try:

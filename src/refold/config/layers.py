@@ -55,7 +55,7 @@ class Origin(Struct, frozen=True):
 
     @property
     def line(self) -> int:
-        """The line in the file; 0 without one. Computed on access, which is rare."""
+        """The line in the file; 0 without one. Computed when it is first used."""
         if not self.text:
             return 0
         from refold.config.toml_text import line_of, lines_of
@@ -153,7 +153,7 @@ def from_flags(flags: Mapping[str, object]) -> Layer:
 
 
 def join_key(*parts: str) -> str:
-    """A dotted key. A part that contains a dot is in quotes, as in TOML."""
+    """Join the parts of a dotted key. A part that contains a dot is quoted, as in TOML."""
     return ".".join(p if re.fullmatch(r"[\w-]+", p) else f'"{p}"' for p in parts)
 
 

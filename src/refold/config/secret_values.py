@@ -88,7 +88,7 @@ def _can_be_secret(value: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether it looks like a word: one case, not long, and pronounceable."""
+    """Whether the value looks like a word: one case, not long, and pronounceable."""
     speakable = not _UNSPEAKABLE_PART.search(value)
     return (
         len(value) <= _MAX_WORD_CHARS and bool(_WORD_PATTERN.fullmatch(value)) and speakable

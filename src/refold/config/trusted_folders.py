@@ -118,7 +118,7 @@ class TrustedFolders:
         self.note_rules_shown(folder, sha256)
 
     def note_rules_shown(self, folder: Path | str, sha256: str) -> None:
-        """Record that the user has decided on the rules of another agent with this hash."""
+        """Record that the user has decided about the rules of another agent with this hash."""
 
         def change(entry: _Document) -> None:
             entry["rules_shown"] = sha256

@@ -40,7 +40,9 @@ class TextVersion(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """Texts by paths relative to the folder; hashes of changes that the user declined."""
+    """The stored record: texts by their paths in the folder, and hashes of changes that the
+    user declined.
+    """
 
     folder: str
     files: dict[str, str]
@@ -191,7 +193,7 @@ def forget_versions(data: Path, folder: str) -> None:
 
 
 def _normalize(text: str) -> str:
-    """The text without differences that depend on how a file is opened."""
+    """The text without differences that come from how a file is opened."""
     return clean(text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 

@@ -175,7 +175,7 @@ class FormPrompt:
         return True
 
     def _show(self, *numbers: int) -> None:
-        """Draw the form again if the display can, otherwise these fields."""
+        """Draw the whole form again if the display can, otherwise print these fields."""
         room = self._printer.free_columns
         if self._reader.erase_question():
             self._printer.print_lines(form_lines(self._form, self._content, room))

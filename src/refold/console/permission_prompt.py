@@ -208,7 +208,7 @@ class _Question:
         )
 
     async def answer(self, key: str | Key) -> PermissionAnswer | None:
-        """Return the answer for this key, or None to ask again."""
+        """Return the answer that this key gives, or None to ask again."""
         match key:
             case "y":
                 return PermissionAnswer(True, "yes, once")

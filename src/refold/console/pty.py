@@ -130,7 +130,9 @@ async def _connect_to_terminal(running: "PtyCommand") -> None:
 
 
 class PtyCommand:
-    """A running command in its pseudo-terminal, shown by a display or in the user's terminal."""
+    """A running command in its pseudo-terminal, shown by a display or connected to the
+    user's terminal.
+    """
 
     def __init__(self, master_fd: int, display: CommandDisplay | None) -> None:
         self._master_fd, self._display = master_fd, display

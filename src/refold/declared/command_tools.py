@@ -76,7 +76,7 @@ class _Parameter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ToolFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file, as it is written."""
+    """A tool file, as it is written."""
 
     name: str
     description: Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -88,7 +88,7 @@ class _ToolFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Schema(Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters as a JSON Schema, which other programs have."""
+    """Parameters in the form of a JSON Schema, as other programs write them."""
 
     type: Literal["object"]
     properties: dict[str, dict[str, Any]] = {}

@@ -33,7 +33,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def find_overrun(view: View, budget: Budget) -> str:
-    """Say which part of the budget is used up; "" if none is."""
+    """Return the part of the budget that is used up; "" if none is."""
     return _overrun(budget_used(view), budget)
 
 
@@ -52,7 +52,7 @@ def why_unenforceable(model: str, cost: float | None, budget: Budget) -> str:
 
 
 def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
-    """Say which part of the budget is too small for another call; "" if none is."""
+    """Return the part of the budget that is too small for another call; "" if none is."""
     if over := _overrun(usage, budget):
         return over
     dollars, tokens = need.dollars, need.tokens
@@ -87,7 +87,9 @@ def _overrun(usage: BudgetUsed, budget: Budget) -> str:
 
 
 class Remainder(Struct, frozen=True):
-    """The part of a budget of which the smallest share is left, 0 to 1, and how much that is."""
+    """The part of a budget with the smallest remaining share: that share, 0 to 1, and the
+    amount.
+    """
 
     share: float = 1.0
     words: str = ""
@@ -153,7 +155,7 @@ async def request_more(
 
 
 def _larger_budget(have: Budget, extra: Budget) -> Budget:
-    """The larger of two grants: two requested at once may arrive in either order."""
+    """The larger of two grants: two concurrent requests may be answered in either order."""
     return Budget(
         _larger_limit(have.dollars, extra.dollars),
         _larger_limit(have.tokens, extra.tokens),
@@ -263,7 +265,7 @@ async def ask_outside_conversation(
 
 
 def to_settled(seq: int, model: str, charge: Charge | None, failed: str) -> Settled:
-    """The end of a call without a result; `charge` is the charge for dropped responses."""
+    """The end of a call without a result; `charge` is for its dropped responses."""
     if charge is None:
         return Settled(seq, model=model, failed=failed)
     return Settled(seq, charge.usage, charge.model, charge.cost, failed)

@@ -94,7 +94,7 @@ async def save(
 async def _changes(
     snapshots: Snapshots, before: Trees, after: Trees
 ) -> Sequence[FileChange]:
-    """What is different, or () if that is not known: `before` may be lost with its place."""
+    """The files that differ, or () if that is not known: the place may have lost `before`."""
     try:
         return await anyio.to_thread.run_sync(snapshots.changes, before, after)
     except ToolFailed:
@@ -113,7 +113,7 @@ def _show_failure(reason: str, world: World, record: Record) -> None:
 
 
 def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
-    """Say once that these files cannot be restored."""
+    """Report once that these files cannot be restored."""
     why = LOST_CONTENTS.format(_name_files(paths))
     if paths and world.snapshots is not None and world.snapshots.notice != why:
         world.snapshots.report_failure(why)

@@ -273,7 +273,7 @@ def _with_remarks(end: Ended, files: Files | None) -> Ended:
 
 
 def _share_with_tree(end: Ended, access: Access, world: World, record: Record) -> Ended:
-    """Share the files it wrote; if it failed, name the agents that changed its files."""
+    """Share which files a call wrote; if it failed, name agents that changed its files."""
     shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
         if isinstance(diff, Diff):
@@ -299,7 +299,7 @@ def denial(call_id: str, decision: Decision) -> Ended | None:
 def access_as_judged(
     open_call: OpenCall, whole: ToolCall, tool: Tool, world: World
 ) -> Access | None:
-    """What the call accesses; None if its paths lead elsewhere than when it was judged."""
+    """What the call accesses; None if its paths lead to other files than when judged."""
     try:
         resolved = world.prepared.resolve(whole, tool, world.facts())
     except ToolFailed:
@@ -439,7 +439,7 @@ async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> E
 
 
 def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
-    """For the user: invisible characters may be meant for the model only."""
+    """A note for the user: invisible characters may be meant for the model only."""
     if not unseen:
         return ()
     many = (
@@ -468,7 +468,7 @@ async def _store_images(
 
 
 def _limit_shown(shown: Shown, limit: int) -> Shown:
-    """What the user is shown is in the journal, too, so it is limited in the same way."""
+    """Limit what the user is shown like the text for the model: the journal stores both."""
     if len(shown.text) <= limit:
         return shown
     left_out = f"\n[… {len(shown.text) - limit} characters are left out here …]\n"

@@ -68,7 +68,9 @@ async def begin(
 
 
 def _add_resource_news(event: ModelAsked, news: Sequence[str]) -> ModelAsked:
-    """Add a reminder of changed resources. No policy can: it decides from the view alone."""
+    """Add a reminder of changed resources. No policy can do this: policies see the view
+    alone.
+    """
     if not news:
         return event
     note = CHANGED_RESOURCES.format(sentences="\n".join(news))

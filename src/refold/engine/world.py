@@ -288,11 +288,13 @@ class Record(Protocol):
         kept: bool = False,
         by: str = "",
     ) -> bool:
-        """Record what `make_events` makes of the view, atomically. False if nothing."""
+        """Record the events that `make_events` returns for the view, atomically. Return
+        False if it returns none.
+        """
         ...
 
     async def wait_for_event(self, after: int) -> None:
-        """Return when the journal has an event later than `after`."""
+        """Return once the journal has an event later than `after`."""
         ...
 
     def publish(self, live: Live) -> None:

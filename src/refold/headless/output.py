@@ -82,7 +82,7 @@ class StreamWriter:
 
     @property
     def printed_types(self) -> tuple[type, ...]:
-        """The kinds of news that are printed; empty: all."""
+        """The kinds of news to print; empty: all kinds."""
         return () if self._format == STREAM_FORMAT else _NOTICE_TYPES
 
     def begin(self, session: Session) -> None:

@@ -139,7 +139,9 @@ class _Run:
         return code or int(writer.reader_left)  # an unwritten answer is a failure
 
     def _progress_line(self, session: Session) -> "ProgressLine | None":
-        """The line for a user who waits; none where nothing waits for the end of the turn."""
+        """The progress line for a user who waits; None if no user waits for the end of the
+        turn.
+        """
         if self._task.output_format == "stream-json" or not sys.stderr.isatty():
             return None
         from refold.headless.progress_line import progress_line_for  # only for a terminal

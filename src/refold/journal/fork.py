@@ -107,7 +107,7 @@ def _lines_to_copy(
 
 
 def _last_imported(lines: Sequence[bytes]) -> Imported | None:
-    """The newest `Imported` in these lines. Their chain is not checked."""
+    """The newest `Imported` in these lines, whose chain is not checked."""
     for line in reversed(lines):
         event = codec.decode_unchecked(line) if b'"kind":"Imported"' in line else None
         if isinstance(event, Imported):  # the text may also be in a call's arguments

@@ -74,7 +74,7 @@ class Logbook:
 
 
 def files(state: Path) -> tuple[Path, ...]:
-    """Where the log is, the oldest part first, whether it is there or not."""
+    """The files of the log, the oldest part first, whether they exist or not."""
     older = (state / f"{LOG_NAME}.{number}" for number in range(OLDER_LOGS, 0, -1))
     return (*older, state / LOG_NAME)
 
@@ -126,14 +126,16 @@ _LINE_PATTERN = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
 
 
 class Entry(Struct, frozen=True):
-    """`text` is all of it as it was written, without the last line's end."""
+    """An entry of the log. `text` is the entry as it was written, without its last line
+    end.
+    """
 
     level: Level
     text: str
 
 
 def entries(state: Path) -> tuple[Entry, ...]:
-    """All there are, the oldest first. Raises `RefoldError` where they cannot be read."""
+    """All entries, the oldest first. Raises `RefoldError` if they cannot be read."""
     return tuple(_entries(line for file in files(state) for line in _lines(file)))
 
 
@@ -146,7 +148,9 @@ def at_least(log_entries: Iterable[Entry], level: Level) -> list[Entry]:
 
 
 class Tail:
-    """What was added since it was last asked. A log that was put away is read to its end."""
+    """Reads the entries that were added since the last read. A log that was rotated is read
+    to its end.
+    """
 
     def __init__(self, state: Path) -> None:
         self._file = state / LOG_NAME

@@ -394,7 +394,9 @@ class Connections:
 
 
 class _Questions:
-    """Puts to the user what a server asks during one call. `limit` is stopped meanwhile."""
+    """Puts the questions of a server during one call to the user. `limit` is stopped
+    meanwhile.
+    """
 
     def __init__(
         self,

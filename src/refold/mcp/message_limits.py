@@ -79,7 +79,9 @@ def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
 
 
 class _Scan(Struct, frozen=True):
-    """`cut` is the message without what is too deep; None if nothing is."""
+    """The scan of a message. `cut` is the message without what is too deep; None if nothing
+    is.
+    """
 
     values: int
     id: bytes

@@ -188,7 +188,7 @@ class _Page:
 
 
 class _Login(OAuthClientProvider):
-    """The SDK's client of one login. It starts without tokens, and stores none."""
+    """The SDK's client for one login. It starts without tokens, and stores none."""
 
     def __init__(
         self, config: ServerConfig, network: OAuthNetwork, port: int, page: _Page

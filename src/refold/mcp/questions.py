@@ -39,7 +39,9 @@ _FIELD_KINDS: Mapping[str, FieldKind] = {
 
 
 class Asked(Struct, frozen=True):
-    """The answer for the server. `unasked` says why the user was not asked, or is empty."""
+    """The answer for the server. `unasked` says why the user was not asked; "" if they
+    were.
+    """
 
     result: types.ElicitResult
     unasked: str = ""

@@ -142,7 +142,9 @@ class Subscriptions:
     async def _request(
         self, client: Client, request: types.SubscribeRequest | types.UnsubscribeRequest
     ) -> None:
-        """Send a request. It may fail: the resource can be read without it."""
+        """Send a request. Failures are ignored: the resource can be read without the
+        subscription.
+        """
         try:  # the method of the client warns on the screen
             with anyio.fail_after(_ANSWER_SECONDS):
                 await client.session.send_request(request, types.EmptyResult)

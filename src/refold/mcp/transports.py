@@ -80,7 +80,7 @@ class ConnectionEnd:
         self.end(reason)
 
     def renew(self) -> None:
-        """End it, to connect again at once."""
+        """End the connection, and connect again at once."""
         self.renewed = True
         self.end("it is connected again")
 
@@ -108,7 +108,7 @@ class HostAttempts:
         self._new, self._log = list[HostAttempt](), log
 
     def add(self, attempt: HostAttempt) -> None:
-        """Called in another thread."""
+        """Add an attempt. Called in another thread."""
         self._new.append(attempt)
         for remark in attempt_remarks([attempt]):
             self._log("warning" if attempt.refused else "info", remark)
@@ -240,7 +240,7 @@ class _Program:
                 self._recent.append((anyio.current_time(), line[:2_000]))
 
     def _last_printed(self) -> str:
-        """Return what it printed shortly before it ended."""
+        """Return the last lines that the program printed before it ended."""
         since = anyio.current_time() - _RECENT_SECONDS
         return "\n".join(line for moment, line in self._recent if moment >= since)
 

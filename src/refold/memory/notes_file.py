@@ -181,7 +181,7 @@ def _join_sections(parts: list[PageSection]) -> list[PageSection]:
 
 
 def _trim_blank(part: PageSection) -> PageSection:
-    """Without empty lines at its ends."""
+    """The part without empty lines at its ends."""
     text = "\n".join(part.lines).strip("\n")
     return replace(part, lines=tuple(text.split("\n")) if text else ())
 

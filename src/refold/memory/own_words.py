@@ -71,7 +71,7 @@ def own_words(message: str) -> str:
 
 
 def _without_tags(text: str) -> str:
-    """Without text between tags. A tag that is not closed removes the rest."""
+    """The text without passages between tags. A tag that is not closed removes the rest."""
     parts, position = list[str](), 0
     while match := _TAG_PATTERN.search(text, position):
         parts.append(text[position : match.start()])

@@ -27,7 +27,9 @@ _KNOWN_KEYS = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirec
 
 
 class ImportedRules(Struct, frozen=True):
-    """Rule texts of ours. Each sentence in `left` reports what was left out or changed."""
+    """Rule texts in refold's form. Each sentence in `left` reports what was left out or
+    changed.
+    """
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()

@@ -260,7 +260,7 @@ def _protected_paths(command: _Command, facts: Facts) -> Iterator[str]:
 
 
 def _is_shared(real: str, facts: Facts) -> bool:
-    """Whether it is in a directory that the sandbox makes read-only."""
+    """Whether a path is in a directory that the sandbox makes read-only."""
     return facts.sandboxed and any(below(real, shared) for shared in facts.shared)
 
 
@@ -318,7 +318,7 @@ def _decide_by_allow_rules(
 
 
 def whole_script(access: Access, facts: Facts) -> bool:
-    """Whether a rule that repeats this script may cover it."""
+    """Whether one rule may allow this whole script: the rule repeats its text."""
     return _is_repeatable(_examine(access, (), facts), facts)
 
 
@@ -333,7 +333,7 @@ def _is_repeatable(command: _Command, facts: Facts) -> bool:
 def _decide_by_script_rule(
     command: _Command, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """Allow a script that a rule repeats as a whole."""
+    """Allow a script whose whole text a rule repeats."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
     text = command.access.subject.strip()
@@ -379,7 +379,7 @@ def _decide_in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision 
 
 
 def _why_sandbox_is_not_enough(command: _Command, facts: Facts) -> str:
-    """Why the sandbox is not enough for this command, or ""."""
+    """Why the sandbox does not suffice for this command, or ""."""
     if not facts.sandboxed:
         return "no sandbox works on this machine"
     known = facts.filters_hosts and command.network.allowed
@@ -421,7 +421,9 @@ def _reason_not_judged(command: _Command) -> str:
 
 
 def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
-    """Whether it is outside the workspace, and not a path that all sandboxed commands have."""
+    """Whether a file is outside the workspace, and not at a path that all sandboxed
+    commands have.
+    """
     real = file.real
     if not real.startswith("/"):
         return False
@@ -473,7 +475,9 @@ def _changes_git_settings(command: _Command) -> bool:
 
 
 def _edits_rebase(command: _Command) -> bool:
-    """Whether the command edits the list of a rebase, which may name programs to run later."""
+    """Whether the command edits the todo list of a rebase, which may name programs to run
+    later.
+    """
     values = [part.part.values for part in command.looked]
     return any(
         v[0] == "git"

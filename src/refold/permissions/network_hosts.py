@@ -177,7 +177,7 @@ def reachable_hosts(
 
 
 def _is_shown(host: str, host_names: Sequence[str]) -> bool:
-    """Whether the question names a host that this ask rule matches."""
+    """Whether the question shows a host that this ask rule matches."""
     rule = ReachableHosts((), (host,))
     return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in host_names)
 

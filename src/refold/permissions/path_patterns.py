@@ -127,7 +127,7 @@ def _regex(start: str, rest: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=512)
 def _wide_regexes(start: str, rest: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Expressions for the path as it is, and for the path with its case folded."""
+    """Regular expressions for the path as it is, and for the path with its case folded."""
     exact = f"{_regex(start, rest).pattern}(?:/.*)?"
     folded = re.escape(start.casefold() + "/") + regex(rest.casefold(), across=True)
     ignoring = re.DOTALL | re.IGNORECASE

@@ -180,8 +180,8 @@ def _changes_later_commands(values: Sequence[str]) -> bool:
 
 
 def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
-    """Whether a part names a file that another writes from any text: rules for both would
-    let any program run.
+    """Whether a part runs a file that another part writes from any text: rules for both
+    would let any program run.
     """
     names = {
         word.value.rstrip("/").rpartition("/")[2]

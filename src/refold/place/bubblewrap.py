@@ -140,7 +140,7 @@ def _is_read_only(path: str) -> bool:
 
 
 def _is_closed_by_another_user(path: str) -> bool:
-    """Whether a directory above the path, which is not ours to open, keeps us from it.
+    """Whether a directory above the path that we may not open keeps us from it.
 
     Mounts there stay writable, because bubblewrap cannot remount what it cannot reach: those of
     containers that root runs, below /var/lib. A command cannot reach them either.
@@ -187,7 +187,7 @@ def _directories_above(path: str) -> Iterator[str]:
 
 
 def tmp_directory(private: str) -> str:
-    """What a command sees as /tmp."""
+    """The directory that a command sees as /tmp."""
     return os.path.join(private, _TMP)
 
 

@@ -140,7 +140,7 @@ class Checkpoints:
         return self.taken(look)
 
     def start_taking(self) -> "SnapshotTask":
-        """The scan that `take` waits for, for callers without an event loop."""
+        """Start the scan that `take` waits for. For callers without an event loop."""
         if self._hopeless:
             raise ToolFailed(self._hopeless)
         if not self._is_recent(_REUSE_SECONDS):
@@ -149,7 +149,7 @@ class Checkpoints:
         return self._look
 
     def taken(self, task: "SnapshotTask") -> SnapshotTaken:
-        """What a scan that is done has stored. Raises its `ToolFailed`."""
+        """The result of a scan that has ended. Raises its `ToolFailed`."""
         if task.error is not None:
             self._look = None  # the next scan may succeed
             raise task.error
@@ -166,7 +166,7 @@ class Checkpoints:
             raise look.error
 
     def start_securing(self, arguments: bytes) -> "SnapshotTask | None":
-        """What `secure` waits for; None if there is nothing to store."""
+        """Start the work that `secure` waits for; None if there is nothing to store."""
         from refold.place.snapshot_lender import lenders_in, may_delete_objects
 
         lenders = lenders_in(self.repository.directory)

@@ -46,7 +46,9 @@ class ThrottledOutput:
             self.pass_on()
 
     def skip(self, count: int) -> None:
-        """Bytes that are left out before the next `add`; what waits is older, and left out too."""
+        """Note bytes that are left out before the next `add`. Waiting output is older, and
+        left out, too.
+        """
         if count:
             self._skipped += count + len(self._waiting)
             self._waiting.clear()

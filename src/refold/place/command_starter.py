@@ -177,7 +177,7 @@ class _Ahead:
             self._waiting = waiting[-_MAX_AHEAD:]
 
     def take(self, request: "SpawnRequest") -> "SandboxAhead | None":
-        """The oldest for a command like this one."""
+        """The oldest waiting sandbox for a command like this one."""
         with self._lock:
             suited = [ahead for ahead in self._waiting if ahead.suits(request)]
             self._wanted = 1 if all(ahead.is_ready for ahead in suited) else _MAX_AHEAD
@@ -187,7 +187,7 @@ class _Ahead:
         return suited[0]
 
     def discard(self) -> None:
-        """End all that wait."""
+        """End all waiting sandboxes."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for ahead in waiting:

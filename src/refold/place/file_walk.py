@@ -225,7 +225,7 @@ class _Listing(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a change since it was read would have changed its time."""
+        """Whether a change since the directory was read would have changed its time."""
         whole_seconds = self.changed % 1_000_000_000 == 0
         racy = _COARSE_RACY_NANOSECONDS if whole_seconds else _RACY_NANOSECONDS
         return 0 <= self.changed < self.looked - racy

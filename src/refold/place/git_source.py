@@ -85,7 +85,7 @@ def parse_source(text: str) -> GitSource:
 
 
 def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) -> Bundle:
-    """Get the repository into `folder`, which is empty. Raises `BadInput`."""
+    """Fetch the repository into `folder`, which is empty. Raises `BadInput`."""
     git, bare = _Git(source, folder, environ), folder / "bare"
     wanted = ["--single-branch", "--no-tags"]
     is_commit = bool(_COMMIT_PATTERN.fullmatch(source.ref))

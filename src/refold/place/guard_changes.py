@@ -296,7 +296,8 @@ class _Changes:
                 self.move(path, "followed")
 
     def is_by_another(self, path: str, current: Fingerprint | None) -> bool:
-        """Whether the user or an editor changed it, in a directory that no command could write.
+        """Whether the user or an editor changed a path, in a directory that no command
+        could write.
 
         Of a file with two names, a command may have changed the other.
         """

@@ -271,7 +271,7 @@ class _Stored:
                 os.rename(self._file + _RUNS, self._file + _RESTS)
 
     def close(self) -> None:
-        """Remove it, if no command runs."""
+        """Remove the stored state, if no command runs."""
         if self._file and self._state is not None:
             with suppress(OSError):
                 os.unlink(self._file + _RESTS)

@@ -259,7 +259,7 @@ class _Directory(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a change since it was read would have changed its time."""
+        """Whether a change since the directory was read would have changed its time."""
         return self.looked > self.changed + _RACY_NANOSECONDS
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint leaves out: files that git ignores, and refold's own.
+"""The files that a checkpoint leaves out: those that git ignores, and refold's own.
 
 It makes the text of an exclude file, and finds the rules that apply to a folder. git itself reads
 the `.gitignore` files in the folders.

@@ -51,15 +51,15 @@ class JudgedFiles(ABC):
 
     @abstractmethod
     def _resolve(self, path: str) -> Real:
-        """The path, absolute and with links followed. Raises `ToolFailed`."""
+        """Resolve a path: absolute, with links followed. Raises `ToolFailed`."""
 
     @abstractmethod
     def _read(self, real: Real, at_most: int) -> bytes:
-        """A file whole. Raises `ToolFailed`."""
+        """Read a whole file. Raises `ToolFailed`."""
 
     @abstractmethod
     def _put_all(self, puts: Sequence[FileWrite]) -> None:
-        """All changes or none. Raises `ToolFailed`."""
+        """Apply all changes or none. Raises `ToolFailed`."""
 
     def only(self, reals: Collection[str]) -> Self:
         files = copy(self)

@@ -28,7 +28,7 @@ _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
 
 class Restrictions(Struct, frozen=True):
-    """What a thread may no longer do.
+    """The rights that a thread gives up.
 
     It can write only to the paths in `writable`, unless that is None. With `tcp` it cannot use TCP.
     With `others` it can reach abstract sockets, and send signals, only of processes that we start.

@@ -165,7 +165,7 @@ class Finished(Struct, frozen=True):
         return self.read()[0]
 
     def read(self) -> tuple[str, bool]:
-        """The same, and whether it is the whole output."""
+        """The output as text, and whether it is complete."""
         if not self.dropped:
             return to_text(self.start + self.end)
         gap = f"\n[{self.dropped:,} bytes were left out here]\n"
@@ -211,7 +211,9 @@ class CommandExtras(Struct, frozen=True):
 
     @property
     def usual(self) -> bool:
-        """Whether the command starts in the same sandbox and with the same variables as others."""
+        """Whether the command can start in the same sandbox, and with the same variables,
+        as others.
+        """
         return self.stdin is None and not (self.seen or self.own_tmp or self.environ)
 
 

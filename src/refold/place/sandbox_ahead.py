@@ -58,7 +58,7 @@ class SandboxAhead:
 
     @property
     def waits(self) -> bool:
-        """Whether no command runs in it, and it has not ended."""
+        """Whether the sandbox waits for a command: none runs in it, and it has not ended."""
         return not (self._taken or self.has_ended)
 
     def close_unused(self) -> None:
@@ -69,7 +69,9 @@ class SandboxAhead:
     def run(
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
-        """Run the command in it, if this is the sandbox of `launch`; otherwise None."""
+        """Run the command in this sandbox, if it was set up as `launch` says; otherwise
+        return None.
+        """
         command, gated = _encode_command(request.command), None
         if command is not None and self.is_of(launch):
             self._stands.wait()
@@ -83,7 +85,7 @@ class SandboxAhead:
         return gated.release(launch, limits, command)
 
     def suits(self, request: SpawnRequest) -> bool:
-        """Whether it was set up for commands like this one."""
+        """Whether the sandbox was set up for commands like this one."""
         ours = self._request
         return request.given.stdin is None and (
             (request.cwd, request.confines, request.environ)
@@ -91,18 +93,18 @@ class SandboxAhead:
         )
 
     def is_of(self, launch: Launch) -> bool:
-        """Whether it was set up as `launch` says."""
+        """Whether the sandbox was set up as `launch` says."""
         expected = self._launch
         same = (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
         return same and launch.hosts is None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it waits for its command, or has ended."""
+        """Whether the sandbox waits for its command, or has ended."""
         return self._stands.is_set()
 
     def close(self) -> None:
-        """Close it when its command has ended, or if it was not taken."""
+        """Close the sandbox when its command has ended, or if no command took it."""
         self._over.set()
 
     @property

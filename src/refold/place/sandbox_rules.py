@@ -177,7 +177,7 @@ class CommandContext(Struct, frozen=True):
 
 
 class SandboxRuleBuilder:
-    """Builds the rules of one session. `path` returns the directories of the PATH."""
+    """Builds the sandbox rules of one session. `path` returns the directories of the PATH."""
 
     def __init__(
         self, config: SandboxConfig, home: str, path: Callable[[], Sequence[str]]
@@ -303,12 +303,12 @@ class SandboxRuleBuilder:
         return shown
 
     def _home_elsewhere(self) -> list[str]:
-        """The home, if it is below a replaced directory: its settings must stay readable."""
+        """The home, if it is below a replaced directory; its settings must stay readable."""
         elsewhere = any(below(self._home, path) for path in REPLACED_DIRECTORIES)
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
     def _shared_directories(self) -> list[str]:
-        """The existing ones that are not links to hidden files."""
+        """The existing shared directories that are not links to hidden files."""
         shared = self._config.shared
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
 
@@ -438,7 +438,7 @@ def _listening_sockets() -> Iterator[str]:
 
 
 def _socket(path: str) -> Iterator[str]:
-    """What lies there, or where a link there leads to, if it is a socket."""
+    """The socket at a path, or the one that a link there leads to."""
     with suppress(OSError):  # gone
         mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode):

@@ -193,7 +193,8 @@ def _command_lines(of: Architecture, *, namespaces: bool, asks: bool) -> list[_L
 
 
 def _allow_connected_sockets(otherwise: _Line) -> list[_Line]:
-    """A socket that sends without a connection could send anywhere, even one of a pair.
+    """Filter lines that allow only sockets with connections: others could send anywhere,
+    even one of a pair.
 
     The guard makes pairs of another type, which cannot.
     """

@@ -78,7 +78,7 @@ def open_incoming(repository: SnapshotRepository) -> "Generator[IncomingPack]":
 
 
 class IncomingPack:
-    """Made by `open_incoming`."""
+    """A pack that arrives in pieces. Made by `open_incoming`."""
 
     def __init__(self, repository: SnapshotRepository, directory: Path) -> None:
         self._repository, self._path = repository, directory / "new.pack"

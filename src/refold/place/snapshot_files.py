@@ -210,7 +210,7 @@ class PathFilter:
         return "kept", about.st_size
 
     def _is_plain(self, folder: str) -> bool:
-        """Whether no part of the path is a link: files behind a link are elsewhere."""
+        """Whether no part of the path is a link, behind which files would be elsewhere."""
         if folder not in self._plain:
             link = os.path.islink(os.path.join(self._root, folder))
             self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
@@ -260,7 +260,7 @@ class ParentDirectories:
         return directories
 
     def _above(self, path: str) -> Iterator[str]:
-        """From the parent directory up to the base."""
+        """The directories from the parent up to the base."""
         directory = os.path.dirname(os.path.join(self._root, path))
         while len(directory) > len(self._base):
             yield directory
@@ -329,7 +329,7 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
 
 
 def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:
-    """Whether it could have changed again within the same tick of its clock."""
+    """Whether a file could have changed again within the same tick of its clock."""
     when = stamp[2]
     coarse = when % _SECOND_NANOSECONDS == 0
     return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)

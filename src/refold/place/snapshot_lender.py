@@ -60,7 +60,7 @@ def user_objects(top: str) -> str:
 
 
 def stamp_of(objects: str) -> str:
-    """Changes whenever an object or a pack is deleted. Raises `OSError`."""
+    """A value that changes whenever an object or a pack is deleted. Raises `OSError`."""
     hashing = sha256()
     for directory in (*(f"{number:02x}" for number in range(256)), "pack", "info"):
         with suppress(FileNotFoundError):

@@ -119,13 +119,17 @@ def _read_answer(
 
 
 class ObjectLookup:
-    """A running `git cat-file`: which contents are not stored. Threads may ask at the same time."""
+    """Running `git cat-file` that tells which contents are not stored. Threads may use it
+    at the same time.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process, self._lock = process, threading.Lock()
 
     def missing(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of a few hundred names; all of them if git does not answer."""
+        """Those of a few hundred names that are not stored; all of them if git does not
+        answer.
+        """
         wanted = list(names)
         asking, answering = self._process.stdin, self._process.stdout
         assert asking is not None  # both are pipes

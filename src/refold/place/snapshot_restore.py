@@ -256,7 +256,9 @@ def _permission_bits(folder: int, last: str, to: SnapshotFile, umask: int) -> in
 
 
 def _umask() -> int:
-    """Reading it with `umask` would change it, for all threads; the kernel reports it, too."""
+    """The process's umask, as the kernel reports it: reading it with `umask` would change
+    it for all threads.
+    """
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             line = next(line for line in file if line.startswith("Umask:"))

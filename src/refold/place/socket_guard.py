@@ -46,7 +46,8 @@ _MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 
 def install(*, offline: bool, reachable: str = "") -> Callable[[], None]:
-    """Guard what this thread starts from now on, until the returned function is called.
+    """Guard all processes that this thread starts from now on, until the returned function
+    is called.
 
     `offline`: it has a network of its own. `reachable`: a socket of ours to which it may
     connect. Raises `OSError`.

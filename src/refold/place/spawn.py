@@ -162,7 +162,7 @@ def _startup_file(
 
 
 def _file_in_memory() -> FileIO:
-    """A file in memory: an old bash cannot read it from a pipe."""
+    """A file in memory, because an old bash cannot read its script from a pipe."""
     if hasattr(os, "memfd_create"):
         return FileIO(os.memfd_create("limits"), "r+")
     from tempfile import TemporaryFile  # Linux has no need of it
@@ -172,7 +172,9 @@ def _file_in_memory() -> FileIO:
 
 
 def _file_of(content: bytes) -> int:
-    """A file in memory, as a descriptor, to be read from its beginning; -1 for no content."""
+    """Put content into a file in memory; return its descriptor, at the beginning. -1 for no
+    content.
+    """
     if not content:
         return -1
     number = os.memfd_create("filter")
@@ -271,7 +273,7 @@ class GatedSandbox:
         )
 
     def _connect(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Connect it to its hosts, if it has any. Raises `ToolFailed`."""
+        """Connect the sandbox to its hosts, if it has any. Raises `ToolFailed`."""
         if self._listener is None or launch.hosts is None or launch.filter is None:
             return tuple
         try:
@@ -282,7 +284,7 @@ class GatedSandbox:
         return launch.filter.open(listening, launch.hosts, self._tell_attempt)
 
     def end(self) -> None:
-        """End it instead of calling `release`: nothing runs in it."""
+        """End the sandbox instead of calling `release`: nothing has run in it."""
         self._close_all()  # it ends by itself
         try:
             self._process.wait(_SETUP_SECONDS)
@@ -292,7 +294,7 @@ class GatedSandbox:
         close_descriptors(self._reading, self._news)
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
-        """The shell that passes the line to bash when it is let go."""
+        """The shell that passes the line to bash when it is released."""
         ahead, number = self._told >= 0, request.given.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
         redirect = _TOLD_LATER.format(file=self._told) if ahead else ""

@@ -67,7 +67,9 @@ class Instructions(Struct, frozen=True):
 
 
 def project_instructions(directory: str, root: str) -> tuple[InstructionFile, ...]:
-    """Those from `root` down to `directory`, the nearest last. Both are real paths."""
+    """The instruction files from `root` down to `directory`, the nearest last. Both are
+    real paths.
+    """
     files = list[InstructionFile]()
     for folder in folder_chain(directory, root):
         paths = (os.path.join(folder, name) for name in FILE_NAMES)
@@ -129,7 +131,7 @@ class _Reading:
     def _add_file(
         self, file: InstructionFile, real: str, importers: Mapping[str, InstructionFile]
     ) -> None:
-        """`importers` are by their real paths."""
+        """Add a file after what it imports. `importers` are by their real paths."""
         if self._bytes >= _MAX_TOTAL_BYTES or len(self._seen) >= _MAX_FILES:
             self._full = self._full or (
                 f"{file.display_name} and what comes after it is left out: instructions may be "
@@ -229,7 +231,7 @@ _PATH_PATTERN = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 
 def imports(text: str) -> tuple[str, ...]:
-    """The names, each once, in the order of the text."""
+    """The names of imported files, each once, in the order of the text."""
     return tuple(dict.fromkeys(_imported_names(text)))
 
 

@@ -46,7 +46,7 @@ def content(path: str, within: str, at_most: int) -> Content:
 
 
 def content_at(real: str, within: str, at_most: int) -> Content:
-    """The same for a path whose links were followed: one that has come since is not."""
+    """Like `content`, for a path whose links were followed already: new links are refused."""
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escape_name(within)}")

@@ -91,7 +91,7 @@ def _git_directory(dot_git: str, root: str) -> str:
 
 
 def _common_directory(place: str) -> str:
-    """The same of the whole repository, of which `place` may be one working tree."""
+    """The git directory of the whole repository, of which `place` may be one working tree."""
     path = _read_stripped(os.path.join(place, "commondir"))
     return os.path.join(place, path) if path else place
 
@@ -115,7 +115,7 @@ def _commit(name: str, place: str, common: str) -> str:
 
 
 def _subject(commit: str, common: str) -> str:
-    """What a commit is called; "" once git has packed it away with others."""
+    """The subject of a commit; "" once git has packed the commit."""
     path = os.path.join(common, "objects", commit[:2], commit[2:])
     try:
         packed = content(path, "/", _MAX_OBJECT_BYTES).data
@@ -148,7 +148,7 @@ _MAX_DIRECTORIES = 8  # directories that are named
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """What is true of the place. `today` is an ISO date."""
+    """Facts about the place where a session works. `today` is an ISO date."""
 
     directory: str  # "": paths are relative to it, so its name is not needed
     more: tuple[str, ...] = ()  # other directories of the workspace

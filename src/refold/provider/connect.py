@@ -31,11 +31,11 @@ class Broken(Exception):
 
 
 class Stalled(Broken):
-    """The other end takes too long."""
+    """The other end of a connection takes too long."""
 
 
 class Unconnected(Broken):
-    """There is no connection. `why` follows a colon.
+    """Raised if there is no connection. `why` follows a colon.
 
     `lasting`: the environment is wrong, so another attempt would fail, too.
     """

@@ -111,7 +111,7 @@ def to_wire(
 
 
 def path(model: str) -> str:
-    """The path for a model. Names of tuned models include their folder."""
+    """The path of the API for a model. Names of tuned models include their folder."""
     name = clean(model)
     name = name if "/" in name else f"models/{name}"
     return f"/v1beta/{quote(name)}:streamGenerateContent?alt=sse"

@@ -266,7 +266,7 @@ class HttpResponse:
 async def connect_http(
     place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> HttpConnection:
-    """A connection for requests to a place, as `dial` makes it. Raises `OSError`.
+    """A connection for HTTP requests to a place, as `dial` makes it. Raises `OSError`.
 
     Without TLS, an HTTP proxy reads the requests: most open no tunnel to such a port.
     """

@@ -49,8 +49,9 @@ class Lines:
 
 
 class Events:
-    """The data of complete events. A last event without its empty line counts if it is
-    complete JSON or ends the stream: some servers omit that line.
+    """Splits a stream into events, and returns the data of complete ones. A last event
+    without its empty line counts if it is complete JSON or ends the stream: some servers
+    omit that line.
 
     A body that begins as JSON is not an event stream: the server did not stream. `of_body`
     makes events of it.
@@ -93,7 +94,9 @@ class Events:
         return [*events, *(last for last in self._event() if _is_whole(last))]
 
     def _event(self) -> list[bytes]:
-        """The event received so far; one without data only keeps the connection alive."""
+        """The data of the event received so far; none: the event only keeps the connection
+        alive.
+        """
         data, self._data = b"\n".join(self._data), []
         return [data] if data.strip() else []
 

@@ -79,7 +79,7 @@ class ThinkTags:
             yield from self._scan_beginning()
 
     def _release(self) -> Iterator[Delta]:
-        """Yield what is held, and pass on everything after it."""
+        """Yield the held text, and pass on everything after it."""
         self._passed = True
         if self._closer:
             yield from self._flush_thinking()
@@ -93,7 +93,9 @@ class ThinkTags:
             yield ThinkingDelta(self._held)
 
     def _end(self, done: Done) -> Iterator[Delta]:
-        """End the response. Thinking whose tag was never closed is repeated as its text."""
+        """End the response. Thinking whose tag was never closed counts as text, and is
+        repeated as such.
+        """
         unclosed = bool(self._closer) and done.stop == "end"
         yield from self._release()
         if unclosed:

@@ -1,1 +1,3 @@
-"""Python that keeps its variables, in a process of its own, and the models it calls."""
+"""A Python process that keeps its variables between calls, and the models that its code
+calls.
+"""

@@ -34,7 +34,7 @@ class ModelReply(Struct, frozen=True):
     whole: str = ""
 
     async def read(self, record: Record) -> str:
-        """Raises `JournalError` if the blob is missing."""
+        """Read the answer. Raises `JournalError` if the blob is missing."""
         return (await record.get(self.whole)).decode() if self.whole else self.text
 
 

@@ -52,7 +52,9 @@ _MAX_ANSWERS = 2  # attempts to match a schema
 
 
 class ModelQuestion(Struct, frozen=True):
-    """`shape` validates the answer; `schema` is its schema as JSON, or null."""
+    """A question for a model. `shape` validates the answer; `schema` is its schema as JSON,
+    or null.
+    """
 
     text: str
     query: str
@@ -60,14 +62,14 @@ class ModelQuestion(Struct, frozen=True):
     shape: Schema | None = None
 
     def key(self) -> str:
-        """A key that is equal for equal questions."""
+        """A key that equal questions share."""
         return key_of(
             "leaf", PROMPT_VERSION, self.text, self.query, bytes(self.schema).decode()
         )
 
     @property
     def least_tokens(self) -> int:
-        """A lower bound of its tokens, without the answer."""
+        """A lower bound of the tokens of a question, without its answer."""
         return (len(self.text) + len(self.query)) // _CHARS_PER_TOKEN
 
     @property
@@ -98,7 +100,7 @@ def parse_question(value: object, query: object, schema: object) -> ModelQuestio
 
 
 def parse_schema(schema: object) -> tuple[Raw, Schema]:
-    """Raises `BadInput` if it is not a JSON Schema."""
+    """Parse a schema. Raises `BadInput` if it is not a JSON Schema."""
     raw = Raw(msgspec.json.encode(schema))
     try:
         return raw, Schema(raw, bounded=True)
@@ -120,7 +122,7 @@ def to_text(value: object) -> str:
 def build_request(
     question: ModelQuestion, model: str, wrong: InvalidAnswer | None = None
 ) -> Request:
-    """`model` is the provider's name of the model."""
+    """The request for a question. `model` is the provider's name of the model."""
     text = _CLOSING_TAG_PATTERN.sub(r"<\\", question.text)
     material = f"<material>\n{text}\n</material>\n\n" if text else ""
     messages = [Message("user", (Text(f"{material}{question.query}"),))]

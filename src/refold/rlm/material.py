@@ -187,7 +187,7 @@ def _file_bytes(path: str) -> int:
 
 
 def _no_cancellation() -> None:
-    """The walk has no cancellation: only the end of the program stops it."""
+    """Do nothing: the walk has no cancellation; only the end of the program stops it."""
 
 
 def flat_prompt() -> str:

@@ -45,7 +45,9 @@ class SessionMemo:
 
 
 class ProjectMemo:
-    """A file for each answer. Losing one only costs money, so nothing waits for the disk."""
+    """A cache with a file for each answer. A lost file only costs money, so nothing waits
+    for the disk.
+    """
 
     def __init__(self, directory: Path, record: Journal) -> None:
         self._directory, self._record = directory, record

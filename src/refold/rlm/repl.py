@@ -220,7 +220,7 @@ class Repl:
 
 
 class _Run:
-    """The cells of one call, and their results."""
+    """The cells of one call, while they run, and their results."""
 
     def __init__(self, count: int, schema: Raw) -> None:
         self._many, self._schema = count, schema

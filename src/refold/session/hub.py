@@ -49,7 +49,9 @@ _MAX_PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
 class Subscription:
-    """A watcher's subscription: iterate it, or `close` it. It ends when the hub closes."""
+    """A watcher's subscription: iterate over it, or `close` it. It ends when the hub
+    closes.
+    """
 
     def __init__(self, hub: "Hub", limit: float, live: float, kinds: Kinds) -> None:
         self._hub, self._limit, self._live = hub, limit, live
@@ -127,7 +129,7 @@ class Subscription:
 
 
 class _Unkept(Struct, frozen=True):
-    """A waiting frame and its watchers; `kept` if it waits only for those before it."""
+    """A waiting frame and its watchers; `kept`: it waits only for the frames before it."""
 
     frame: Frame
     kept: bool
@@ -236,7 +238,7 @@ class Hub:
 
 
 def _is_about(pieces: Sequence[Live], child: str) -> bool:
-    """Whether this is about the child, or one below it. `child` ends in a slash."""
+    """Whether the news is about the child, or a subagent below it. `child` ends in a slash."""
     return isinstance(pieces[0], ChildMoved) and f"{pieces[0].node}/".startswith(child)
 
 

@@ -239,7 +239,7 @@ class Inbox:
         )
 
     async def _record_unless(self, is_done: Callable[[View], bool], event: Event) -> bool:
-        """Record the event, unless `is_done` holds for the view."""
+        """Record the event, unless `is_done` returns True for the view."""
 
         def make_events(view: View) -> Sequence[Event]:
             return () if is_done(view) else (event,)

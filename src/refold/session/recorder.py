@@ -123,7 +123,7 @@ class Recorder:
 
     @property
     def epoch(self) -> int:
-        """The number of this writer; 0 while it is none."""
+        """The number of this writer; 0 before it is one."""
         return self._epoch if self.has_lease else 0
 
     @property

@@ -118,7 +118,7 @@ class Redactor:
         return secret_patterns.mask_secrets(self.without_known(data), self.mask_of)
 
     def without_known(self, data: bytes) -> bytes:
-        """Replace known values only: the first step of `mask`."""
+        """Replace known values only, which is the first step of `mask`."""
         for form, value in self._exact:
             if form in data:
                 data = data.replace(form, self.mask_of(value))

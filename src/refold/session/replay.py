@@ -265,7 +265,9 @@ def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderErro
 
 
 class Calls:
-    """Compares calls. With `again`, read-only calls are run again to compare results."""
+    """Compares the recorded calls with new ones. With `again`, read-only calls are run
+    again to compare results.
+    """
 
     def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
         self._trail, self._again = trail, again

@@ -55,7 +55,7 @@ class Replayed(Struct, frozen=True):
 
 
 def to_plain(event: Event) -> dict[str, object]:
-    """An event as it is encoded in a journal."""
+    """Convert an event to the plain values that a journal stores."""
     data = codec.dump(clean_struct(event))
     return cast("dict[str, object]", msgspec.json.decode(data))
 
@@ -70,7 +70,7 @@ def difference_or_none(
 
 
 def difference(recorded: Event, replayed: Event) -> Found | None:
-    """The first field in which they differ, and both values."""
+    """The first field in which two events differ, and both values."""
     kind, replayed_kind = codec.kind_of(recorded), codec.kind_of(replayed)
     if kind != replayed_kind:
         return (

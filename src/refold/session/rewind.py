@@ -154,7 +154,7 @@ async def _compare_files(
 
 
 def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
-    """The same for these `paths`. Raises `BadInput` for one that has not changed."""
+    """The preview for these `paths` only. Raises `BadInput` for one that has not changed."""
     if not paths:
         return result
     changed = {change.path for change in result.changes}
@@ -179,7 +179,7 @@ def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
 
 
 def _keep_drift(result: RewindPreview) -> RewindPreview:
-    """The same without the files that other programs changed."""
+    """The preview without the files that other programs changed."""
     changes = tuple(c for c in result.changes if c.path not in result.drift)
     return replace(result, changes=changes)
 

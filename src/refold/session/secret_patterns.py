@@ -188,7 +188,8 @@ def _pem_from(data: bytes, start: int) -> int:
 
 
 def _token_around(data: bytes, start: int, begins: int) -> int:
-    """Where a complete token begins that data[begins] is within; else `begins`.
+    """The start of the complete token that contains data[begins]; `begins` if there is
+    none.
 
     The dashes of a PEM may be the end of a token, and the first part of a JWT, too.
     """

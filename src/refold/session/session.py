@@ -58,7 +58,7 @@ class RunningBackground(Protocol):
         ...
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of its output; the model's read position stays."""
+        """The end of a command's output; the model's read position stays."""
         ...
 
     async def close(self) -> None: ...
@@ -122,7 +122,9 @@ class Session:
         id_: str = "",
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
-        """Lock and open. `directory` is where it works now, `id_` the id of a new one."""
+        """Lock and open a session. `directory` is where it works now, `id_` the id of a new
+        one.
+        """
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         session = cls(record, world_for, session_options)
         session.prepare(Opening(place, version, id_))

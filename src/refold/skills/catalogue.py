@@ -63,7 +63,7 @@ class Catalogue:
         return self._found
 
     def scan_again(self) -> SkillScan:
-        """Read it again; the list at the start of each request stays as it was."""
+        """Read the skills again; the list at the start of each request stays as it was."""
         return find_skills(skill_folders(self._around))
 
     def list_text(self, budget: int) -> str:

@@ -99,7 +99,8 @@ def read(file: CommandFile) -> CommandText:
 
 
 def fill_arguments(command: CommandText, words: str) -> str:
-    """Its text with the arguments in their places, or after it if it has none.
+    """The text of a command file with the arguments in their places, or after it if it has
+    no places.
 
     What is filled in is not expanded again.
     """

@@ -131,7 +131,7 @@ class CachingModel:
 
 
 class _Item(Struct, frozen=True):
-    """A piece of a prompt. One that does not count only sets apart what follows it."""
+    """A piece of a prompt. A piece that does not count only separates what follows it."""
 
     data: bytes
     counts: bool = True
@@ -144,7 +144,7 @@ class _Prompt(Struct, frozen=True):
 
 
 def _beginnings(items: Iterable[_Item]) -> Iterator[tuple[bytes, int]]:
-    """A digest of all up to each item, and its size."""
+    """A digest of the prompt up to each item, and its size."""
     so_far, size = blake2s(), 0
     for item in items:
         so_far.update(len(item.data).to_bytes(8) + item.data)

@@ -83,7 +83,7 @@ class StoreContract:
     def test_a_writer_whose_lock_was_taken_stays_fenced(
         self, open_store: Callable[[], Store]
     ) -> None:
-        """It was paused, and leases again, as a recorder does after each failure."""
+        """A writer was paused, and leases again, as a recorder does after each failure."""
 
         async def main() -> list[bytes]:
             old, new = open_store(), open_store()

@@ -45,7 +45,7 @@ class Deviation(Struct, frozen=True):
 
 
 def deviations(wire: WireName | None = None) -> tuple[Deviation, ...]:
-    """The table: those of a wire, or all."""
+    """The deviations of a wire, or all."""
     return tuple(
         deviation for deviation in _DEVIATION_TABLE if wire in (None, deviation.wire)
     )
@@ -69,7 +69,7 @@ def _chat(
 
 
 def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
-    """Send this reason for the end of the answer."""
+    """Send this finish reason."""
 
     def change(events: list[Event]) -> list[Event]:
         return [
@@ -324,7 +324,7 @@ def _put_in_frame(
 
 
 def _break_with(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
-    """An error, or something that is none of the protocol, after the first half."""
+    """Send an error, or something outside the protocol, after the first half."""
 
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
@@ -392,7 +392,7 @@ def _empty_answer(wire: WireName) -> Callable[[Reply], Answer]:
 
 
 def _with_line_break(arguments: str) -> str:
-    """A raw line break within the first string that has room for one."""
+    """Arguments with a raw line break within the first string that is long enough."""
     return arguments.replace('":"', '":"\n', 1).replace('": "', '": "\n', 1)
 
 

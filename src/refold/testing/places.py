@@ -111,7 +111,7 @@ class BlobsInMemory:
 
 
 class PastInMemory:
-    """The history for `history_search`."""
+    """The session history for `history_search`, in memory."""
 
     def __init__(self, *hits: SearchHit) -> None:
         self.all: Sequence[SearchHit] = hits
@@ -308,7 +308,7 @@ class CodeInMemory:
 
 
 class WorktreesInMemory:
-    """The name of the worktree that one works in, or "". Nothing in it would be lost."""
+    """Worktrees in memory: the name of the entered one, or "". Removing one loses nothing."""
 
     def __init__(self) -> None:
         self.name = ""

@@ -43,7 +43,7 @@ class StoredLines(Protocol):
     def blobs(self, session: str) -> Mapping[str, bytes]: ...
     def store(self, session: str) -> Store: ...
     def put(self, session: str, lines: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
-        """Make a session of these."""
+        """Store a session with these lines and blobs."""
         ...
 
     def remove(self, session: str) -> None: ...
@@ -139,10 +139,10 @@ class SessionsOfLines:
         return blobs[name]
 
     def refuse_links(self, session: str) -> None:
-        """There are none."""
+        """Do nothing: stored lines have no links."""
 
     def writer(self, session: str) -> SessionWriter | None:
-        """Not known: a store of lines has no lock."""
+        """The writer is not known: a store of lines has no lock."""
         return None
 
     def is_locked_by(self, session: str, pid: int) -> bool:

@@ -119,7 +119,7 @@ T = TypeVar("T")
 
 
 class CancelAtWait(Generic[T]):
-    """Awaiting it awaits `work`, and cancels `scope` at the n-th wait, from 0.
+    """An awaitable that awaits `work`, and cancels `scope` at the n-th wait, from 0.
 
     `reached` says whether there were that many.
     """
@@ -161,7 +161,7 @@ async def cut_at_each_wait(
     check: Callable[[], None],
     max_waits: int = 100,
 ) -> int:
-    """Do `function` again and again, cancelled one wait later each time.
+    """Call `function` again and again, cancelled one wait later each time.
 
     `check` is called after each. Returns how many waits there were.
     """

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 
 class Pause(Struct, frozen=True):
-    """Nothing for this long, in seconds, in the middle of a body."""
+    """A pause of some seconds in the middle of a body."""
 
     seconds: float
 

@@ -184,7 +184,9 @@ def _date(number: float, section: Sequence[Token], epoch: datetime) -> str:
 
 
 def _date_part(token: Token, moment: datetime, seconds: float, half: bool) -> str:
-    """`half`: hours of half a day, with AM or PM. `seconds`: since the beginning."""
+    """The text of one part of a date format. `half`: hours of half a day, with AM or PM.
+    `seconds`: since the beginning.
+    """
     width = len(token.text)
     hour = (moment.hour % 12 or 12) if half else moment.hour
     match token.kind, token.text[:1]:

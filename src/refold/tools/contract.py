@@ -93,8 +93,8 @@ Complete = Callable[[Request], Awaitable[Completion]]
 class Reply(Struct, frozen=True):
     """The result of a tool: `text` for the model, `shown` for the screen.
 
-    `whole` is false if the output was longer than `text` and the rest is lost. `outside`: this
-    text comes from outside, even if other results of the tool do not.
+    `whole` is false if the output was longer than `text` and the rest is lost. `outside`:
+    this text comes from outside, even if the tool's other results do not.
     """
 
     text: str

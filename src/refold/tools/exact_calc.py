@@ -99,7 +99,7 @@ class _Calculation:
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
-        """The number as written, exactly: Python's float of 0.1 differs."""
+        """The exact value of a number as written: Python's float of 0.1 differs."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))

@@ -170,7 +170,9 @@ def _walk_command(_where: str, query: GrepQuery, scope: SearchScope) -> Sequence
 def _parse_output(
     result: Finished, pattern: str
 ) -> tuple[list[MatchedLine], dict[str, str]]:
-    """The printed lines by path and number, and files without lines, with reasons."""
+    """Parse the printed lines, by path and number, and the files without lines, with
+    reasons.
+    """
     if result.timed_out:
         raise ToolFailed(
             f"The search took longer than {_TIMEOUT_SECONDS:.0f} s: give a narrower path "

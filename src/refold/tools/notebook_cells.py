@@ -218,7 +218,9 @@ def _only_cell_text(book: _Notebook, text: str) -> str:
 
 
 def _source(source: str, like: object) -> str | list[str]:
-    """Jupyter stores a list of lines; some programs store one text."""
+    """The source of a cell as a list of lines, as Jupyter stores it, or as one text if
+    `like` is one.
+    """
     source = source.replace("\r\n", "\n")
     if isinstance(like, str):
         return source

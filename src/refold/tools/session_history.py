@@ -63,7 +63,7 @@ async def history_search(
 
 
 def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
-    """Hits, newest first; those with the exact phrase come before all others.
+    """Sort hits, newest first; those with the exact phrase come before all others.
 
     Calls of this tool and their results are left out: they contain every query.
     """

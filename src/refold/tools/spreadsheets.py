@@ -226,7 +226,7 @@ class _Workbook:
                 return text
 
     def _texts(self, part: str) -> Iterator[str]:
-        """The shared strings. Those of `rPh` say how others are pronounced."""
+        """Read the shared strings. Strings of `rPh` say how others are pronounced."""
         text, spoken = "", False
         for kind, name, _, value in self._events(part):
             if name == "rPh":

@@ -27,7 +27,7 @@ class Composer(Struct, frozen=True):
 
     @property
     def suggestion(self) -> str:
-        """The rest of the newest input that begins with the typed text."""
+        """Return the rest of the newest input that begins with the typed text."""
         text = self.field.text
         if not text or self.field.at < len(text) or "\n" in text or self.at >= 0:
             return ""

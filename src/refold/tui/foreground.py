@@ -152,7 +152,7 @@ class Foreground:
             return await edit_text(text, command, name)
 
     def suspend(self) -> None:
-        """Stop the process as Ctrl+Z does, until the shell continues it."""
+        """Stop the process, as Ctrl+Z does, until the shell continues it."""
         write(self._images.painter.delete_images_sequence())
         self._modes.leave()
         suspend(None, 0)

@@ -25,7 +25,9 @@ class CellSize(Struct, frozen=True):
 
 
 class ImageSize(Struct, frozen=True):
-    """In pixels; `cells` are the columns and rows that it takes, at least one."""
+    """The size of an image in pixels; `cells` are the columns and rows that it takes, at
+    least one.
+    """
 
     width: int
     height: int

@@ -47,7 +47,7 @@ class Paste(Struct, frozen=True):
 
 
 class Mouse(Struct, frozen=True):
-    """Cells are counted from 0."""
+    """A mouse event. Cells are counted from 0."""
 
     kind: Literal["press", "wheel_up", "wheel_down"]
     column: int
@@ -72,7 +72,9 @@ class News(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """The session so far. A long one comes twice: its end, then all of it."""
+    """The events of the session so far. A long session comes twice: its end, then all of
+    it.
+    """
 
     screen: Screen
 

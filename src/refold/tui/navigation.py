@@ -140,7 +140,7 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
 
 
 def _can_be_opened(item: object) -> bool:
-    """Return True if opening the item shows more of it."""
+    """Return True if opening an item shows more of it."""
     return isinstance(item, CallBlock) or (
         isinstance(item, MessageBlock) and bool(item.images)
     )

@@ -145,7 +145,9 @@ def press_menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Update
 def type_at_menu(
     model: Model, dialog: Dialog, text: str, now: float, *, pasted: bool = False
 ) -> tuple[Updated, str]:
-    """Type text at such a question; return also the part that is for the input."""
+    """Type text at a question that no command asked; return also the part that is for the
+    input.
+    """
     menu = dialog.menu or Menu()
     calm = is_calm(model, now) and (menu.free_text or not pasted)
     pressed = type_text(menu, text, typed=_has_text(model, dialog), calm=calm)

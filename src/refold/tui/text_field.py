@@ -110,7 +110,7 @@ def lay_out(field: TextField, width: int) -> FieldLayout:
 
 
 class _Rows:
-    """Rows that are being filled, and the selected part of each."""
+    """Rows that are being filled with text, and the selected part of each."""
 
     def __init__(self, width: int) -> None:
         self.rows, self.selected = [""], [(0, 0)]

@@ -121,7 +121,7 @@ def _check(
 
 
 def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bool:
-    """Whether the quote is on these lines of the file now."""
+    """Whether the file now has the quote on these lines."""
     text = read_text(evidence.path)
     first, _, last = evidence.lines.partition("-")
     if text is None or not first.isdecimal():

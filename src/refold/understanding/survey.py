@@ -243,7 +243,7 @@ class Survey:
 def _shorten(
     parts: Sequence[tuple[Sequence[str], Sequence[tuple[StatementSource, ...]]]],
 ) -> Sequence[tuple[str, tuple[StatementSource, ...]]]:
-    """The lines of all parts; of many, the first ones of each, as many as fit."""
+    """Join the lines of all parts; of many, take the first lines of each, as many as fit."""
     pairs = [list(zip(lines, sources, strict=True)) for lines, sources in parts]
     count = max((len(part) for part in pairs), default=0)
     while count > 1 and _size(pairs, count) > _MAX_MODULE_CHARS:

@@ -40,7 +40,7 @@ class Finding(Struct, frozen=True):
 
 
 class CheckedClaim(Struct, frozen=True):
-    """A claim with what was found for each piece of its evidence, in the same order."""
+    """A claim with the findings on each piece of its evidence, in the same order."""
 
     claim: Claim
     state: State

@@ -13,4 +13,4 @@ class WriteLog(Protocol):
 
 
 def discard_line(level: Level, message: str, session: str = "") -> None:
-    """Drop the line."""
+    """Drop the line: the default where no log is written."""

@@ -26,7 +26,7 @@ def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
 
 
 def _is_word_prefix(typed: str, known: str) -> bool:
-    """Whether it is the beginning of a name, up to the end of one of its words."""
+    """Whether `typed` is the beginning of a name, up to the end of one of its words."""
     rest = known[len(typed) :] if known.startswith(typed) else ""
     return len(typed) > 2 and bool(rest) and not rest[0].isalnum()
 

@@ -47,7 +47,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class Confinement(Struct, frozen=True):
-    """What a command may do besides computing and reading, enforced by the sandbox.
+    """What a command may do besides computing and reading. The sandbox enforces it.
 
     With `writes` it may change files below the workspace, except protected ones that are not
     in `opened`: absolute paths, links resolved, that the user saw. What git may write of its

@@ -39,7 +39,7 @@ class WebAddress(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """As the Host header wants it."""
+        """The authority of the URL, as the Host header needs it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -161,7 +161,9 @@ def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:
 
 
 def _without_dots(path: str) -> str:
-    """The path as a server reads it: a rule for `/docs/*` must not cover `/docs/../admin`."""
+    """The path as a server resolves it: a rule for `/docs/*` must not cover
+    `/docs/../admin`.
+    """
     parts = list[str]()
     names = path.split("/")
     for index, name in enumerate(names):

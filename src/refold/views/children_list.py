@@ -140,7 +140,7 @@ def child_lines(
 def child_rows(
     child: Child, recent: Mapping[str, ChildMoved], width: int
 ) -> Iterator[Line]:
-    """One subagent, and those below it that run."""
+    """The rows of one subagent, and of the running ones below it."""
     yield _row(child, recent.get(child.name), width)
     if child.stopped and child.runs:
         yield line(f"    asked to end: {escape_to_one_line(child.stopped)}", "warn")

@@ -181,7 +181,7 @@ def _call_rows(detail: CallDetail, width: int, label: Labels) -> Iterator[Line]:
 
 
 def _text(text: str) -> Iterator[Line]:
-    """The whole text: nothing is cut here."""
+    """The whole text: nothing is cut in this view."""
     for row in visible(text).split("\n"):
         yield line(f"{_BODY_INDENT}{row}")
 

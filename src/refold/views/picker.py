@@ -45,7 +45,7 @@ class CompletionItem(Struct, frozen=True):
 
 
 class Stepper(Struct, frozen=True):
-    """One more value, which the left and right keys change."""
+    """A value that the left and right keys change, such as the effort."""
 
     label: str
     values: tuple[str, ...]

@@ -152,7 +152,7 @@ def tree_lines(
 
 
 class TotalUsed(Used, frozen=True, kw_only=True):
-    """Of a node and all below it."""
+    """The usage of a node and all nodes below it."""
 
     leaves: LeafCounts
     sessions: int

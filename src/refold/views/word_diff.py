@@ -69,7 +69,7 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
 
 
 def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]:
-    """Yield the old and the new line of each row; None: the row is of neither side."""
+    """Yield the old and the new line of each row; None if the row has no line on that side."""
     wide, old, new = _number_width(rows), 0, 0
     gone, come = list[Line](), list[Line]()
     last = gone
@@ -197,7 +197,7 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
 
 
 def _ends(pieces: Sequence[Piece]) -> list[tuple[int, PieceStyle]]:
-    """Where each piece ends, and its style."""
+    """The end of each piece, and its style."""
     ends, place = list[tuple[int, PieceStyle]](), 0
     for style, text in pieces:
         place += len(text)
@@ -228,7 +228,7 @@ def highlight_changes(old: str, new: str) -> tuple[Line, Line] | None:
 
 
 def _pairs(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Index pairs: a removed line and the added line that replaces it."""
+    """Pairs of indexes: a removed line and the added line that replaces it."""
     gone, come = list[int](), list[int]()
     for number, row in enumerate([*rows, " "]):
         if row.startswith("+"):

@@ -70,7 +70,7 @@ class _Answer(Struct, frozen=True):
 
 
 class WebClient:
-    """Of one session. Keeps no cookies and no connections."""
+    """The web client of one session. It keeps no cookies and no connections."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class WebClient:
         self._sites = dict[str, Robots]()
 
     async def fetch(self, url: str, judge: Judge) -> WebPage:
-        """Raises `ToolFailed` in one sentence."""
+        """Fetch a page. Raises `ToolFailed` in one sentence."""
         seconds = self._limits.seconds
         with anyio.move_on_after(seconds):
             return await self._follow_redirects(url, judge)
@@ -194,7 +194,7 @@ class WebClient:
             raise ToolFailed(f"{address.origin} {error}.") from error
 
     async def _addresses(self, judge: Judge | None, address: WebAddress) -> Sequence[str]:
-        """Those of a host, if they are public or a rule permits them to be private."""
+        """The addresses of a host, if they are public or a rule permits private ones."""
         addresses = await self._resolve(address.host, address.port)
         if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(address), True))

@@ -23,7 +23,7 @@ Service: TypeAlias = Literal["auto", "brave", "tavily", "searxng", "duckduckgo"]
 
 
 class SearchRequest(Struct, frozen=True):
-    """With a `body` it is a POST of JSON."""
+    """A request to a search service. With a `body` it is a POST of JSON."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -118,7 +118,7 @@ class SearXng(Struct, frozen=True):
 
 
 class DuckDuckGo(Struct, frozen=True):
-    """Its page for browsers without JavaScript; it has no programming interface."""
+    """DuckDuckGo's page for browsers without JavaScript: it has no programming interface."""
 
     base: str = "https://html.duckduckgo.com"
     name: str = "DuckDuckGo"

@@ -80,7 +80,7 @@ def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionIn
 async def write_without_touching(
     home: SessionIndex, session: str, change: Change
 ) -> SessionInfo:
-    """Write the change, and then restore the time at which the session was last written.
+    """Apply a change to a session, and then restore the time at which it was last written.
 
     `-c` resumes the session that was used last, and a new name is not a use.
     """

@@ -118,7 +118,7 @@ def _list(cards: list[Card], args: Namespace) -> None:
 
 
 def _is_empty(card: Card) -> bool:
-    """No message was sent in it, and it has no name, tag or title."""
+    """Return True if no message was sent in the session, and it has no name, tag or title."""
     about = card.about
     label = about.name or about.title or about.tags or about.forked[0] or card.damage
     return not (card.messages or label)

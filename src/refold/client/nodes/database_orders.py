@@ -162,7 +162,7 @@ class DatabaseOrders:
         return row["body"], placed if row["waits"] else None
 
     async def give_back(self, session: str, number: int) -> None:
-        """Leave an order that was taken to a later claim, or to the same one."""
+        """Return a taken order to the queue, for a later claim or the same one."""
         query = (
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"
@@ -224,7 +224,7 @@ class DatabaseOrders:
 
 
 async def _keep_awake(wake: Callable[[], Awaitable[None]]) -> None:
-    """Wake a session, again after an outage of what says who runs it."""
+    """Wake a session; wake it again after an outage of the service that says who runs it."""
     while True:
         pause = _WAKE_AGAIN_SECONDS
         try:

@@ -82,7 +82,7 @@ class FollowedSink(RemoteSink):
             self._journal.end(_JOURNAL_CHANGED)
 
     async def _read_lines(self) -> None:
-        """Fold what is new, also if the news of it were lost."""
+        """Fold new lines, even if their notification was lost."""
         try:
             view = await self._journal.follow()
         except Corrupt:

@@ -22,7 +22,7 @@ class NodeRunner(Runner, Protocol):
 
     async def run(self) -> None: ...
     async def drain(self) -> None:
-        """Take no further claims, and wait until those that there are have ended."""
+        """Take no further claims, and wait until the present ones have ended."""
         ...
 
 
@@ -44,7 +44,9 @@ class Services(Struct, frozen=True):
     report: Callable[[str], None] = lambda _: None
 
     def runner(self, on_full: Callable[[], None] = lambda: None) -> NodeRunner:
-        """`on_full` is called while sessions wait because the tenant may have no more at work."""
+        """`on_full` is called while sessions wait because the tenant has reached its limit
+        of running sessions.
+        """
         if not self.temporal:
             return ProcrastinateRunner(self.database, on_full=on_full)
         try:

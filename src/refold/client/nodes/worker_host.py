@@ -60,7 +60,7 @@ class PublishedConversation(OwnConversation):
                         self.leave(self._published)  # its sender gets the text in progress
 
     async def _publish(self) -> None:
-        """Publish what each follower gets, and join again once it was closed."""
+        """Publish what each follower gets, and follow again after being cut off."""
         while True:
             follower = await self.join(self.feed.position, reads_journal=True)
             self._published = follower
@@ -114,7 +114,7 @@ class WorkerHost(Host):
         await self._runner.drain()
 
     def _release_idle(self) -> None:
-        """Others of the tenant wait, so release what has nothing to do."""
+        """Release idle sessions, because other sessions of the tenant wait."""
         self._worker.release_idle()
 
     async def close(self, id_: str, reason: str = "") -> None:

@@ -33,7 +33,7 @@ class ModelDownload(Struct, frozen=True):
 
 
 class _Stopped(Exception):
-    """The user stopped the download."""
+    """Raised to end a download that the user stopped."""
 
 
 class ModelDownloads:

@@ -79,9 +79,9 @@ def provider_keys(launch: Launch) -> ProviderKeys:
 
 
 def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
-    """All that take a key: those that have one first, then those that are asked for most.
+    """All providers that take a key: those that have one first, then the most common ones.
 
-    Of a provider that is there by several wires, the first without a key is enough.
+    A provider with several wires and no key is listed once.
     """
     specs = {spec.name: spec for spec in keys.specs}
     rows = [
@@ -105,7 +105,7 @@ def list_local_models(downloads: ModelDownloads) -> EmbeddedModels:
 
 
 def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
-    """One of them. Raises `BadInput` for an unknown name."""
+    """An embedded model by its name. Raises `BadInput` for an unknown one."""
     model = downloads.directory.find(name)
     return _row(downloads, this_machine(downloads.environ), model)
 

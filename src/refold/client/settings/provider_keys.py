@@ -65,7 +65,7 @@ class KeyCheck(Struct, frozen=True):
 
 
 class ProviderKeys:
-    """The keys as they are at the start of it. Reads files: make it in a thread."""
+    """The keys as they are when this is created. Create it in a thread: it reads files."""
 
     def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
         self._file, self._environ = paths.credentials, environ
@@ -178,7 +178,7 @@ class ProviderKeys:
         return KeyCheck(f"{unverified}, so {subject} was not verified", good=True)
 
     def _earlier_sources(self, spec: ProviderSpec) -> Iterator[str]:
-        """The sources that are tried before those in which keys are stored here."""
+        """The sources that are tried before those that refold itself stores keys in."""
         if key := self._keys.in_environment(spec):
             yield f"the key in {key.variable} (environment)"
         if self._keys.command(spec):

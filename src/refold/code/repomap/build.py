@@ -44,7 +44,7 @@ def build(
 
 
 def help_build(repository: RepositoryMap) -> None:
-    """The second half, in another process."""
+    """Read the second half of the files, in another process."""
     os.nice(_NICE_INCREMENT)
     repository.refresh(None, share=(1, _HELPED_BY))
 

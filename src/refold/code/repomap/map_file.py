@@ -307,7 +307,7 @@ def _number(value: object) -> float:
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[tuple[T, ...]], data: object) -> tuple[T, ...]:
-    """What a blob holds; nothing, if it holds something else."""
+    """Decode a blob; one that cannot be decoded counts as empty."""
     try:
         return decoder.decode(data if isinstance(data, bytes) else b"")
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -65,7 +65,9 @@ class Modules:
 
 
 def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
-    """What the path of the module may end with, the best first; and whether it is all of it."""
+    """The possible ends of the path of the module, the best first; and whether an end is
+    the whole path.
+    """
     folder = os.path.dirname(path)
     suffix = os.path.splitext(path)[1]
     if suffix in (".py", ".pyi"):

@@ -43,7 +43,7 @@ def coverage_notes(coverage: Coverage) -> Iterator[str]:
 
 
 def _fit(file: RankedFile, read_line: Callable[[int], str], room: int, number: int) -> str:
-    """The file with as many of its definitions as there is room for; "" if there is none."""
+    """The file with as many of its definitions as fit into `room`; "" if none fits."""
     head = f"{escape_name(file.path)}\n"
     if len(head) > room:
         return ""

@@ -191,5 +191,5 @@ def spread(
 def without_ranks(
     keys: Iterable[int], definitions: Mapping[int, Sequence[Definition]]
 ) -> Mapping[int, float]:
-    """An order while there are no ranks: files that define much come first."""
+    """An order for files without ranks: those that define much come first."""
     return {key: math.log(2 + len(definitions.get(key, ()))) for key in keys}

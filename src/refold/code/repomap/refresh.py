@@ -229,7 +229,9 @@ class Refresher:
         return path, state, digest, facts
 
     def _state_to_keep(self, path: str) -> str:
-        """The state of a file when it was listed, or "" if it may change without a trace."""
+        """The state of a file when it was listed, or "" if it may change without a new
+        state.
+        """
         state = self.states[path]
         changed = int(state.split()[1])
         return (
@@ -278,7 +280,7 @@ class _Attempt:
         return failures >= _MAX_FAILURES
 
     def forget(self) -> None:
-        """All that was begun has ended."""
+        """Forget the noted contents: their parsing has ended."""
         if self._number >= 0:
             with suppress(OSError):
                 os.ftruncate(self._number, 0)

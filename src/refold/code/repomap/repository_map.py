@@ -38,7 +38,7 @@ _MAX_FOCUS_USERS = 40  # files with a symbol of the focus; of more, none stands 
 
 
 class Place(Struct, frozen=True):
-    """Where something is defined. `text` is the line as it is now."""
+    """A definition with its place. `text` is the present content of its line."""
 
     path: str
     definition: Definition

@@ -10,7 +10,9 @@ from refold.declared.parts.play import play
 
 
 def play_in_folder(tool: str, arguments: dict[str, Any], user_says: str = "y") -> str:
-    """Like `play`, in an empty directory. Return what the model was sent after the call."""
+    """Like `play`, in an empty directory. Return the messages that the model got after the
+    call.
+    """
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("here.txt").write_text("one\ntwo\n")
         return play(tool, arguments, user_says)

@@ -14,7 +14,7 @@ from refold.declared.parts import settings as agent
 
 
 def call_reply_openai_chat(name: str, arguments: dict[str, Any]) -> str:
-    """A response with a tool call."""
+    """Make a response with a tool call."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     call = {"id": "call-0", "type": "function", "function": function}
     return openai_chat_body(
@@ -23,59 +23,59 @@ def call_reply_openai_chat(name: str, arguments: dict[str, Any]) -> str:
 
 
 def text_reply_openai_chat(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     return openai_chat_body({"role": "assistant", "content": text})
 
 
 def openai_chat_body(message: dict[str, Any]) -> str:
-    """A response as the API sends it."""
+    """The body of a response as the API sends it."""
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
     return json.dumps({"choices": [{"message": message}], "usage": usage})
 
 
 def call_reply_anthropic(name: str, arguments: dict[str, Any]) -> str:
-    """A response with a tool call."""
+    """Make a response with a tool call."""
     return anthropic_body(
         {"type": "tool_use", "id": "c0", "name": name, "input": arguments}
     )
 
 
 def text_reply_anthropic(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     return anthropic_body({"type": "text", "text": text})
 
 
 def anthropic_body(block: dict[str, Any]) -> str:
-    """A response as the API sends it."""
+    """The body of a response as the API sends it."""
     usage = {"input_tokens": 10, "output_tokens": 5}
     return json.dumps({"role": "assistant", "content": [block], "usage": usage})
 
 
 def call_reply_ollama(name: str, arguments: dict[str, Any]) -> str:
-    """A response with a tool call."""
+    """Make a response with a tool call."""
     call = {"function": {"name": name, "arguments": arguments}}
     return ollama_body({"role": "assistant", "content": "", "tool_calls": [call]})
 
 
 def text_reply_ollama(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     return ollama_body({"role": "assistant", "content": text})
 
 
 def ollama_body(message: dict[str, Any]) -> str:
-    """A response as the API sends it."""
+    """The body of a response as the API sends it."""
     counts = {"prompt_eval_count": 10, "eval_count": 5}
     return json.dumps({"message": message, "done": True, **counts})
 
 
 def text_reply_claude_code(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     usage = {"input_tokens": 10, "output_tokens": 5}
     return json.dumps({"type": "result", "result": text, "usage": usage})
 
 
 def text_reply_codex_cli(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     item = {"type": "agent_message", "text": text}
     usage = {"input_tokens": 10, "output_tokens": 5}
     lines = [
@@ -86,7 +86,7 @@ def text_reply_codex_cli(text: str) -> str:
 
 
 def text_reply_gemini_cli(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     stats = {"input_tokens": 10, "output_tokens": 5}
     lines = [
         {"type": "message", "role": "assistant", "content": text},
@@ -96,17 +96,17 @@ def text_reply_gemini_cli(text: str) -> str:
 
 
 def text_reply_plain_programs(text: str) -> str:
-    """A response in words."""
+    """Make a response of text."""
     return text
 
 
 def variables() -> dict[str, str]:
-    """A key; and no proxy may stand between us and the fake."""
+    """Set a key; set no proxy, because the fake is on this machine."""
     return {"no_proxy": "*", agent.API_KEY_VARIABLE: "key"}
 
 
 def variables_without_key() -> dict[str, str]:
-    """No proxy may stand between us and the fake."""
+    """Set no proxy, because the fake is on this machine."""
     return {"no_proxy": "*"}
 
 
@@ -115,13 +115,13 @@ PROGRAM = "claude"
 
 
 def use_fake_on_path(fake: Path) -> contextlib.AbstractContextManager[object]:
-    """While this is open, the fake is run instead of the real program."""
+    """Run the fake instead of the real program while this context is open."""
     fake.with_name(PROGRAM).symlink_to(fake)
     path = f"{fake.parent}{os.pathsep}{os.environ['PATH']}"
     return mock.patch.dict(os.environ, {"PATH": path})
 
 
 def use_fake_as_command(fake: Path) -> contextlib.AbstractContextManager[object]:
-    """While this is open, the fake is run instead of the real program."""
+    """Run the fake instead of the real program while this context is open."""
     arguments = [str(fake), *agent.COMMAND[1:]]
     return mock.patch.object(agent, "COMMAND", arguments)

@@ -54,6 +54,6 @@ class Response:
 
 
 def system_prompt() -> str:
-    """The instructions, and what the model cannot know by itself."""
+    """The instructions, and facts that the model cannot know, such as the date."""
     today = datetime.date.today().isoformat()
     return f"{SYSTEM_PROMPT}\n\nYou work in: {Path.cwd()}\nToday: {today}"

@@ -20,7 +20,9 @@ from refold.declared.parts.fakes import variables
 
 
 def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
-    """Let a fake model call a tool and then end; what it was sent after the call."""
+    """Let a fake model call a tool and then end. Return the messages that it got after the
+    call.
+    """
     replies = [call_reply(tool, arguments), text_reply("Done.")]
     requests: list[str] = []
 
@@ -35,7 +37,7 @@ def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
             self.wfile.write(reply)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Print nothing: this is a test."""
+            """Print no log: this is a test."""
 
     with contextlib.ExitStack() as stack:
         server = http.server.HTTPServer(("127.0.0.1", 0), FakeModel)
@@ -77,7 +79,9 @@ print((place / f"reply{{turn}}").read_text())
 
 
 def play_with_program(tool: str, arguments: dict[str, Any], user_says: str) -> str:
-    """Let a fake model call a tool and then end; what it was sent after the call."""
+    """Let a fake model call a tool and then end. Return the messages that it got after the
+    call.
+    """
     replies = [call_reply(tool, arguments), text_reply("Done.")]
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -93,7 +93,7 @@ def draw_on_grant(settled: Budget, price: Price) -> Policy:
 
 
 def warn_of_budget(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
-    """One note for each mark: it is given once, and only until a lower mark is reached.
+    """Warn at each mark of the remaining budget, once, until a lower mark is reached.
 
     For a subagent the marks refer to the budget behind its grant, because the grant itself
     grows.

@@ -15,7 +15,7 @@ NO_CODE = (
 
 
 def code_or_final(view: View) -> Reject | None:
-    """One reminder in a turn."""
+    """Remind the model once in a turn."""
     turn, last = view.turn, view.turn.last_answer
     over = turn.stopped or turn.failed is not None or turn.final is not None
     if over or view.conversation.calls or last is None or turn.rejected:

@@ -98,7 +98,7 @@ def ended_commands(view: View) -> Note | None:
 
 
 def place_rebuilt(view: View) -> Note | None:
-    """Say that files are gone. Always on: the model would believe in them."""
+    """Report lost files. Always on: the model would rely on them."""
     news = view.reminders.rebuilt
     if news is None:
         return None

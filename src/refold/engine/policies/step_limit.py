@@ -59,6 +59,6 @@ def _will_continue(view: View) -> bool:
 
 
 def going_on(view: View) -> Note | None:
-    """Tell the model to continue: such a turn begins without a message of the user."""
+    """Tell the model to continue: a continued turn begins without a message of the user."""
     turn = view.turn
     return Note(GO_ON) if turn.why == "continue" and not turn.steps else None

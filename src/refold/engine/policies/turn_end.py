@@ -49,9 +49,9 @@ def after_a_stop(view: View) -> Note | None:
 def wait_for_children(view: View) -> Wait | None:
     """Keep the turn open while subagents run whose results it needs.
 
-    It delays an end that the model wants, and a stop, but no other end. While a
-    question is open, the turn waits for the subagents instead of pausing, because they would
-    pause with it. A stopped turn ends after them.
+    An end by an answer and a stop are delayed, other ends are not. While a question is
+    open, the turn waits for the subagents instead of pausing, because they would pause with
+    it. A stopped turn ends after them.
     """
     turn, calls = view.turn, view.conversation.calls
     if not any(child.born.background for child in view.children.running):

@@ -54,7 +54,7 @@ class TaskUpdated(Struct, frozen=True, omit_defaults=True):
 
 
 class TaskClaimed(Struct, frozen=True):
-    """The task is in progress, with this owner."""
+    """A claimed task: it is in progress, with this owner."""
 
     id: int
     owner: str

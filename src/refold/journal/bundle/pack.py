@@ -33,7 +33,7 @@ from refold.journal.store.tree_reader import is_written
 
 
 class _Survey(Struct, frozen=True):
-    """`events` valid lines in the first `size` bytes of a journal, then `damage`, if any.
+    """A journal: `events` valid lines in its first `size` bytes, then `damage`, if any.
 
     If nothing has happened since an import, the lines that the import added do not count:
     then `source` is the id that the session had before.

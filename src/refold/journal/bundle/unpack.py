@@ -287,7 +287,7 @@ class _Walk:
 
 
 class _Out:
-    """A new file that only its owner can read, written in few large pieces."""
+    """An output file that only its owner can read, written in few large pieces."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._file, self._disk = disk.open(path, new=True), disk

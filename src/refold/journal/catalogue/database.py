@@ -193,7 +193,9 @@ class Tables:
 
 @lru_cache(_MAX_KNOWN_CARDS)
 def _to_card(data: bytes) -> Card:
-    """Decode a card. Few cards change between two lists, and decoding is most of a list's time."""
+    """Decode a card, and cache it: few cards change between two lists, and decoding takes
+    most of the time of a list.
+    """
     return _CARD_DECODER.decode(data)
 
 

@@ -66,7 +66,9 @@ class Card(Struct, frozen=True):
 
 
 class _ModelAndAgent(Struct):
-    """The needed fields of a `SystemPromptSet`, so that its long prompt is not decoded."""
+    """The fields of a `SystemPromptSet` that a card needs, so that its long prompt is not
+    decoded.
+    """
 
     model: str = ""
     agent: str = ""

@@ -152,7 +152,7 @@ def decode_unchecked(line: bytes) -> Event | None:
 
 
 def line_prefix(h: str) -> bytes:
-    """The first bytes of the line whose hash is `h`."""
+    """The first bytes of the line with the hash `h`."""
     return _LINE_START + h.encode() + _HASH_END
 
 
@@ -203,7 +203,7 @@ def decode_line(line: bytes) -> Entry:
 
 
 def kind_name(line: bytes) -> bytes:
-    """The kind that a line states. No text before it has a quote that is not escaped."""
+    """The kind that a line states. No earlier text in a line has an unescaped quote."""
     start = line.find(_KIND_START) + len(_KIND_START)
     return line[start : line.find(b'"', start)]
 
@@ -221,7 +221,7 @@ class _Packed(Struct):
 
 
 def _pack(data: bytes) -> bytes:
-    """The data of a `SystemPromptSet` for its line."""
+    """Pack the data of a `SystemPromptSet` for its line."""
     fields = msgspec.json.decode(data, type=dict[str, Raw])
     long = {name: fields.pop(name) for name in _PACKED_FIELDS if name in fields}
     text = msgspec.json.encode(long)
@@ -235,7 +235,7 @@ def _pack(data: bytes) -> bytes:
 
 
 def _unpack(data: bytes) -> bytes:
-    """The data before `_pack`. Raises `ValueError` if it cannot be restored."""
+    """Restore the data that `_pack` packed. Raises `ValueError` if that fails."""
     packed = msgspec.json.decode(data, type=_Packed).packed
     if not packed:
         return data
@@ -255,7 +255,7 @@ def _unpack(data: bytes) -> bytes:
 
 @cache
 def known_texts(number: int) -> bytes:
-    """The texts in this file, which are the same for ever."""
+    """The texts in the file of this number, which never change."""
     return Path(__file__).with_name(f"prompt_texts_{number}.txt").read_bytes()
 
 
@@ -270,7 +270,7 @@ def _texts_named(name: bytes) -> bytes:
 
 
 class _Start(Struct):
-    """What the first line of a session says in every format."""
+    """The fields that the first line of a session has in every format."""
 
     id: str = ""
     refold: str = ""
@@ -289,7 +289,7 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
 
 
 def _describe_break(line: bytes, head: Head) -> str:
-    """Tell a changed line from a missing one, as far as that can be seen."""
+    """Describe a broken chain: a changed line or a missing one, as far as that can be seen."""
     try:
         seq = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -487,7 +487,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def person(self) -> str | None:
-        """Who did it, if it was a person; "": a person without a name. None: it was none."""
+        """The person who caused the event, "" if unnamed. None: no person did."""
         kind, _, name = self.by.partition(":")
         return name if kind == "person" else None
 

@@ -103,8 +103,8 @@ class Recurrence(Struct, frozen=True):
 
 
 class _Cron(Struct, frozen=True):
-    """The five fields. With `either`, a day of the month and a weekday are set; one of them must
-    match.
+    """The five fields of a cron line. With `either`, both a day of the month and a weekday
+    are set, and one of them must match.
     """
 
     minutes: tuple[int, ...]

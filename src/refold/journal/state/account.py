@@ -1,4 +1,4 @@
-"""What a session has used: tokens, cost, call ids, client keys. Does not rewind.
+"""What a session has used: tokens, cost, call ids, client keys. Not rewound.
 
 A fork starts at zero, because the original session has counted what it copies.
 """

@@ -1,4 +1,4 @@
-"""The background commands of a session, and which ends the model knows. Does not rewind.
+"""The background commands of a session, and of which ends the model knows. Not rewound.
 
 `session.background` runs them; `engine/policies/reminders.py` tells the model.
 

@@ -1,4 +1,4 @@
-"""The files that this session has changed, by calls and by commands. Does not rewind.
+"""The files that this session has changed, by calls and by commands. Not rewound.
 
 `turn` has those of one turn; `checkpoints` has the files' earlier content.
 """

@@ -1,4 +1,4 @@
-"""The subagents of a session and their open questions. Does not rewind.
+"""The subagents of a session and their open questions. Not rewound.
 
 `agents.children` starts and stops subagents; what one did is in its own journal.
 """

@@ -29,7 +29,9 @@ EVENT_KINDS = (
 
 
 class HookRuns(Struct, frozen=True):
-    """`began` is the event for which hooks of SessionStart may be due, with its source."""
+    """The hooks that have run. `began` is the event for which hooks of SessionStart may be
+    due, with its source.
+    """
 
     began: tuple[str, int] = ("", 0)
     ran: tuple[tuple[str, int, str], ...] = ()  # event, seq of its cause, key of the hook

@@ -1,4 +1,4 @@
-"""Whether the model has read text from outside since the user last spoke. Does not rewind.
+"""Whether the model has read text from outside since the user last spoke. Not rewound.
 
 `engine.execute` marks results from outside, and `permissions` decides what that changes.
 """

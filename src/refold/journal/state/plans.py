@@ -1,4 +1,4 @@
-"""The plans of a session, and the user's decision about each. Does not rewind."""
+"""The plans of a session, and the user's decision about each. Not rewound."""
 
 from typing import Literal
 

@@ -59,7 +59,7 @@ def after_planning(rights: Rights, settled: Mode) -> Mode:
 
 
 def is_switched(rights: Rights, to: TeamsSwitched | TracingSwitched) -> bool:
-    """Whether the switch already has this value."""
+    """Whether a session setting has this value already."""
     return (rights.teams if isinstance(to, TeamsSwitched) else rights.tracing) is to.on
 
 

@@ -71,7 +71,9 @@ class ListTable:
             self.lengths.pop(number, None)
 
     def find_base(self, items: list[Any], length: int) -> tuple[int, int]:
-        """The encoded list from which this one was copied, and the length of their beginning."""
+        """The encoded list from which this one was copied, and the length of the part that
+        both share.
+        """
         best, longest = -1, 0
         for number, encoded in self.lengths.items():
             known = self.lists[number]
@@ -265,7 +267,7 @@ def _apply_changes(before: Conversation, changes: Any) -> Conversation:
 
 @cache
 def _changes_type() -> type[Any]:
-    """A struct with the fields of a conversation that changed, and the seq of its mark."""
+    """A struct with the changed fields of a conversation, and the seq of its mark."""
     changed = [(f.name, f.type | UnsetType, UNSET) for f in fields(Conversation)]
     return msgspec.defstruct("_Changes", [("seq", int, 0), *changed])
 

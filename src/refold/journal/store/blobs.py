@@ -145,7 +145,7 @@ def is_name(text: str) -> bool:
 
 
 def _has_content(path: Path, name: str) -> bool:
-    """Whether a regular file has this content. It is never in memory as a whole."""
+    """Whether a regular file has this content. The file is read in pieces."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         number = os.open(path, flags)

@@ -34,7 +34,7 @@ class JournalWriter:
 
     @property
     def size(self) -> int | None:
-        """The size of the valid lines. None: only the writing process knows."""
+        """The size of the valid lines. None if another process writes the journal."""
         book = self._lines
         return book.size if book else None
 

@@ -66,7 +66,8 @@ class LogFile:
             return False
 
     def adopt(self, kept_bytes: int, names: Sequence[Path] = ()) -> bytes:
-        """Adopt the file, cut off a partial line or a hole at its end, and keep the rest.
+        """Take over the file: cut off a partial line or a hole at its end, and keep the
+        rest.
 
         `kept_bytes` are known to be safe; what follows is written again, because an
         earlier writer may have failed to sync it. Returns what was cut off.

@@ -188,7 +188,7 @@ class MemoryStore:
 
 
 class _LastWriter:
-    """The state that the writers of one journal in memory share."""
+    """The state that all writers of one journal in memory share."""
 
     def __init__(self) -> None:
         self.epoch = self.claim = 0

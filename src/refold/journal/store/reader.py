@@ -27,7 +27,9 @@ class Reader:
         return lines[after - line :]
 
     def skip_to(self, line: int, byte: int) -> None:
-        """Continue after line `line`, which ends at `byte`, as if what is before had been read."""
+        """Continue after line `line`, which ends at `byte`, as if everything before had
+        been read.
+        """
         self._line, self._byte = line, byte
 
     def _read_from(self, byte: int, up_to: int | None) -> bytes | None:

@@ -90,7 +90,8 @@ def _unreadable(root: Path, error: OSError) -> str:
 
 
 def sweep(root: Path, aside: str) -> None:
-    """Remove what dead processes left unfinished: names with `aside` and a process id.
+    """Remove directories that dead processes left unfinished: names with `aside` and a
+    process id.
 
     Raises `OSError` for a link.
     """

@@ -38,7 +38,7 @@ _SOURCE_FOLDERS = ("journal/events", "journal/state", "values")
 
 
 class _PieceHeader(Struct, frozen=True):
-    """The line before a piece. `mac` authenticates the piece and all before it.
+    """The header of a piece. `mac` authenticates this piece and all earlier ones.
 
     `seq` and `h` are the head of the journal, and `end` is where its lines end. `digest` is the
     sha256 of the lines since the end of the piece before.
@@ -174,7 +174,7 @@ def _mac(key: bytes, before: str, header: _PieceHeader, content: bytes) -> str:
 
 
 def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
-    """The lines after a piece, up to `head`, if they are a chain. Else nothing."""
+    """The lines after a piece up to `head`, if they form a chain; otherwise none."""
     with path.open("rb") as file:
         file.seek(before.end)
         data = file.read()
@@ -190,7 +190,7 @@ def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
 
 @cache
 def _source_fingerprint() -> bytes:
-    """What the source of the events and the fold is, as a change in it may change a view."""
+    """A hash of the source code of events and fold: a change in it may change a view."""
     package, digest = Path(__file__).parents[2], sha256(__version__.encode())
     for folder in _SOURCE_FOLDERS:
         for file in sorted((package / folder).glob("*.py")):

@@ -71,7 +71,7 @@ class Writers:
         return job
 
     def run_here(self, queue: WorkQueue, function: Callable[[], object]) -> bool:
-        """Do `function` in this thread, if the queue is idle. Returns False if it is not.
+        """Call `function` in this thread, if the queue is idle. Returns False if it is not.
 
         For work that does not wait for the disk: a hop to a thread and back costs twenty
         times as much as a write to the page cache.

@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Two folders of reports, how many questions there were, and what the first model was sent."""
+    """Check two folders of reports: the number of questions, and the first request."""
     for parts, right in (
         (("pump", "valve", "pump"), "pump: 2 of 3"),
         (("fuse",), "fuse: 1 of 4"),

@@ -15,7 +15,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A refusal, a permission, one for good, harmless tools, and the end of the input."""
+    """Check a refusal, an approval, a permanent one, harmless tools, and the end of the input."""
     make = call("bash", command="echo made > made.txt")
     run = workshop.run(make, ModelReply("I did not."), typed=["Make it", "n"])
     expect(

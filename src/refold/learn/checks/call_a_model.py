@@ -10,7 +10,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Ask one question in several words."""
+    """Check a question of several words."""
     run = workshop.run(
         ModelReply("Forty-two."), words=["What", "is", "six", "times", "seven?"]
     )

@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Let the model read a file that is there, read one that is not, and read none."""
+    """Check a file that exists, one that does not, and an answer without a call."""
     workshop.write("notes.txt", "seven apples\n")
     run = workshop.run(
         call("read_file", path="notes.txt"), ModelReply("Seven."), words=["How", "many?"]

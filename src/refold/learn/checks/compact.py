@@ -16,7 +16,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A long answer, a summary in its place, also after a new start; a short one stays."""
+    """Check that a long conversation is summarized, also after a restart, and a short one is not."""
     typed = ["I keep bees", "What do I need?"]
     run = workshop.run(
         ModelReply(_LONG_TEXT),

@@ -13,7 +13,7 @@ LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 
 def check(workshop: Workshop) -> None:
-    """What comes after the first, the second and the third answer, and after its call."""
+    """Check the action after the first, the second and the third answer, and after its call."""
     workshop.make_session(*_LESSON_SESSION)
     run = workshop.run(words=["session.jsonl"])
     answers = _rows(run.output, "ModelAnswered")

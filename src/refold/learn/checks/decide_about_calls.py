@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A Markdown file, another file, a command, and what is printed."""
+    """Check a Markdown file, another file, a command, and the output."""
     run = workshop.run(
         call("write_file", path="a.md", content="x"),
         call("write_file", path="b.py", content="x"),

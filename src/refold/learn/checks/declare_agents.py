@@ -15,7 +15,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """The tools of the clerk, its right to write, its limit; then those of the auditor."""
+    """Check the tools, the right to write and the limit of the clerk, then those of the auditor."""
     reads = call("read_file", path="list.txt")
     run = workshop.run(
         _WRITE_REPLY,
@@ -72,5 +72,5 @@ def _tools(request: Json) -> set[str]:
 
 
 def _ends_after_three(requests: tuple[Json, ...]) -> bool:
-    """Three answers, and one last request for a summary, which may not call tools."""
+    """Whether three answers are followed by one request for a summary, without tools."""
     return len(requests) == 4 and requests[-1].get("tool_choice") == "none"

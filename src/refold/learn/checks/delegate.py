@@ -17,7 +17,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A subagent's task, context, journal and tools; its limit; an undo of what it wrote."""
+    """Check the task, context, journal, tools and limit of a subagent, and an undo of its changes."""
     workshop.write("a.txt", "SECRET OF A")
     task = call("delegate", task="Read a.txt")
     typed = ["Have a.txt read"]

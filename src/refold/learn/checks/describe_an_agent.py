@@ -17,7 +17,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Which agent serves the user, what the reviewer can use, and what it tries."""
+    """Check the agent of the user, the tools of the reviewer, and a call that it may not make."""
     workshop.write("sums.py", "kept")
     run = workshop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
     first = str(run.messages(0)[0].get("content"))

@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A call that fails, one that works, and the text."""
+    """Check the display of a call that fails, of one that works, and of the text."""
     run = workshop.run(
         call("read_file", path="gone.txt"),
         call("write_file", path="new.txt", content="x"),

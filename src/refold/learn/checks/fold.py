@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A conversation with calls, one after /new, two undone turns, and what it cost."""
+    """Check a conversation with calls, one after /new, two undone turns, and the token count."""
     write = call("write_file", path="notes.txt", content="new")
     workshop.write("notes.txt", "old")
     run = workshop.run(

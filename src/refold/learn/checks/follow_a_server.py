@@ -8,7 +8,7 @@ LESSON_DEMO = Demo(_LESSON_REPLIES, words=("Which", "files", "are", "here?"))
 
 
 def check(workshop: Workshop) -> None:
-    """Which documents were seen, in which order, and how often the message was sent."""
+    """Check the received documents and their order, and how often the message was sent."""
     run = workshop.run(*_LESSON_REPLIES, words=["Which", "files?"])
     rows = [row.split() for row in run.output.splitlines() if len(row.split()) == 2]
     kinds = [kind for _, kind in rows]

@@ -9,7 +9,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Two workers at one time, one that is late, and a second process with the same file."""
+    """Check two workers at the same time, one that is late, and a second process."""
     first = workshop.run(
         typed=["0 ann take", "1 bob take", "2 eve take"]
     ).output.splitlines()

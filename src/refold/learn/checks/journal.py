@@ -10,7 +10,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """The events of a turn, an undo, a new conversation; and the order of event and effect."""
+    """Check the events of a turn, an undo and a new conversation, and that events precede effects."""
     workshop.write("notes.txt", "old")
     write = call("write_file", path="notes.txt", content="new")
     workshop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])

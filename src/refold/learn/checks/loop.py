@@ -16,7 +16,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Three steps, two calls in one answer, a tool that is not there, and a model without end."""
+    """Check three steps, two calls in one answer, an unknown tool, and a model that never ends."""
     workshop.write("notes.txt", "b\na\n")
     run = workshop.run(
         call("list_files"),

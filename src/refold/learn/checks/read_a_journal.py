@@ -13,7 +13,7 @@ LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 
 def check(workshop: Workshop) -> None:
-    """The tools, the refusals, the tokens; then a journal with a changed line."""
+    """Check the reported tools, refusals and tokens, then a journal with a changed line."""
     workshop.make_session(*_LESSON_SESSION)
     run = workshop.run(words=["session.jsonl"])
     for tool in ("bash", "list_files", "write_file"):

@@ -20,7 +20,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Code without a test, its test, the code again, another kind of file, a call without a path."""
+    """Check code without a test, a test, the code again, another file, a call without a path."""
     run = workshop.run(
         _write("a.py"), _write("test_a.py"), _write("notes.md"), call("list_files"),
         ModelReply("Done."), words=["Go"],

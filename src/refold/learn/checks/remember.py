@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Two messages of one conversation, a new one, and an empty line."""
+    """Check two messages of one conversation, a new conversation, and an empty line."""
     replies = ModelReply("Hello, Ada!"), ModelReply("Ada."), ModelReply("I do not know.")
     typed = ["My name is Ada.", "What is my name?", "/new", "", "Who am I?"]
     run = workshop.run(*replies, typed=typed)

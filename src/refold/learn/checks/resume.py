@@ -12,7 +12,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A second start, a torn line, a kill while a tool runs, a kill before it was started."""
+    """Check a restart, a torn line, a kill while a tool runs, and one before it starts."""
     workshop.run(ModelReply("Hello, Ada!"), typed=["My name is Ada."])
     run = workshop.run(ModelReply("Ada."), typed=["What is my name?"])
     expect(

@@ -17,7 +17,7 @@ _LONG_TEXT = "The first words come long before the last ones are known."
 
 
 def check(workshop: Workshop) -> None:
-    """A streamed text, and streamed calls; the first words before the last ones were sent."""
+    """Check streamed text and calls, and that the first words are printed before the last arrive."""
     run = workshop.run(ModelReply(_LONG_TEXT), words=["Hello"])
     expect(
         run.requests and run.requests[0].get("stream") is True,

@@ -22,7 +22,7 @@ LESSON_DEMO = Demo((_LESSON_ANSWER,), words=("notes.py",), files={"notes.py": _N
 
 
 def check(workshop: Workshop) -> None:
-    """A file, the same again, a changed one, and the first content under another name."""
+    """Check a file, the same file again, a changed one, and the first content under another name."""
     workshop.write("notes.py", _NOTES_TEXT)
     run = workshop.run(_LESSON_ANSWER, words=["notes.py"])
     expect(

@@ -18,7 +18,7 @@ def _write(path: str, content: str) -> ModelReply:
 
 
 def check(workshop: Workshop) -> None:
-    """One file, twice in a turn, a new file, two turns, nothing to undo."""
+    """Check one file, two changes in a turn, a new file, two turns, and nothing to undo."""
     workshop.write("notes.txt", "first")
     run = workshop.run(
         _write("notes.txt", "second"), ModelReply("Done."), typed=["Go", "a", "/undo"]

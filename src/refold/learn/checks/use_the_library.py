@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """A city with a station, one without, and the line at the end."""
+    """Check a city with a station, a city without one, and the last line."""
     oslo, bonn = call("temperature", city="Oslo"), call("temperature", city="Bonn")
     run = workshop.run(oslo, bonn, ModelReply("Cold."), words=["How", "cold?"])
     expect(

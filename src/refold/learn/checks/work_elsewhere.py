@@ -15,7 +15,7 @@ _MIN_PROGRAM_BYTES = 50_000
 
 
 def check(workshop: Workshop) -> None:
-    """The file there, its content back here, and the counts of both directions."""
+    """Check the file in the place, its content here, and the byte counts of both directions."""
     run = workshop.run(*_LESSON_REPLIES, words=["Note", "it"])
     expect(
         "over there" in run.output,

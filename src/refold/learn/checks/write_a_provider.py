@@ -8,7 +8,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Two files of different lengths, and the call that reads one."""
+    """Check two files of different lengths, and the call that reads a file."""
     for name, count in (("notes.txt", 2), ("long.txt", 11)):
         workshop.write(name, "one line\n" * count)
         run = workshop.run(words=["How", "long", "is", name])

@@ -81,7 +81,7 @@ def call_model(messages):
 
 
 def add_part(calls, part):
-    """The first part of a call has its id and name, the others have more of its arguments."""
+    """Add a part of a call: the first has its id and name, the others more arguments."""
     if part["index"] == len(calls):
         function = {"name": part["function"]["name"], "arguments": ""}
         calls.append({"id": part["id"], "type": "function", "function": function})

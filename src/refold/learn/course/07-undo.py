@@ -83,7 +83,7 @@ def call_model(messages):
 
 
 def add_part(calls, part):
-    """The first part of a call has its id and name, the others have more of its arguments."""
+    """Add a part of a call: the first has its id and name, the others more arguments."""
     if part["index"] == len(calls):
         function = {"name": part["function"]["name"], "arguments": ""}
         calls.append({"id": part["id"], "type": "function", "function": function})
@@ -118,7 +118,7 @@ def run_tool(call):
 
 
 def save_old_content(path):
-    """Before the first change of a turn: later ones must not replace it."""
+    """Save the content of a file before its first change in a turn."""
     file = Path(path)
     old_contents[-1].setdefault(path, file.read_text() if file.exists() else None)
 

@@ -72,7 +72,7 @@ class Journal:
 
 
 def conversation(events):
-    """What the model gets."""
+    """Return the messages that the model gets."""
     messages = [{"role": "system", "content": SYSTEM_PROMPT}]
     for event in events:
         match event["kind"]:
@@ -103,7 +103,7 @@ def undoable_turns(events):
 
 
 def count_tokens(events):
-    """What the conversation has cost."""
+    """Return the number of tokens that the conversation has used."""
     usages = [event["usage"] for event in events if event["kind"] == "answered"]
     return sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
 
@@ -135,7 +135,7 @@ def call_model(messages):
 
 
 def add_part(calls, part):
-    """The first part of a call has its id and name, the others have more of its arguments."""
+    """Add a part of a call: the first has its id and name, the others more arguments."""
     if part["index"] == len(calls):
         function = {"name": part["function"]["name"], "arguments": ""}
         calls.append({"id": part["id"], "type": "function", "function": function})

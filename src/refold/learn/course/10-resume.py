@@ -72,7 +72,7 @@ class Journal:
 
 
 def load_events(path):
-    """A last line without an end was being written when the program died: cut it off."""
+    """Load the events. Cut off a last line that was incomplete when the program died."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -82,7 +82,7 @@ def load_events(path):
 
 
 def conversation(events):
-    """What the model gets."""
+    """Return the messages that the model gets."""
     messages = [{"role": "system", "content": SYSTEM_PROMPT}]
     for event in events:
         match event["kind"]:
@@ -99,7 +99,7 @@ def conversation(events):
 
 
 def pending_calls(events):
-    """The calls of the last answer without a result, each with whether it was started."""
+    """Return the calls of the last answer that have no result, each with whether it began."""
     calls, started = {}, set()
     for event in events:
         match event["kind"]:
@@ -129,7 +129,7 @@ def undoable_turns(events):
 
 
 def count_tokens(events):
-    """What the conversation has cost."""
+    """Return the number of tokens that the conversation has used."""
     usages = [event["usage"] for event in events if event["kind"] == "answered"]
     return sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
 
@@ -161,7 +161,7 @@ def call_model(messages):
 
 
 def add_part(calls, part):
-    """The first part of a call has its id and name, the others have more of its arguments."""
+    """Add a part of a call: the first has its id and name, the others more arguments."""
     if part["index"] == len(calls):
         function = {"name": part["function"]["name"], "arguments": ""}
         calls.append({"id": part["id"], "type": "function", "function": function})

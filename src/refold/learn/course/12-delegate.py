@@ -79,7 +79,7 @@ class Journal:
 
 
 def load_events(path):
-    """A last line without an end was being written when the program died: cut it off."""
+    """Load the events. Cut off a last line that was incomplete when the program died."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -89,7 +89,7 @@ def load_events(path):
 
 
 def conversation(events):
-    """What the model gets."""
+    """Return the messages that the model gets."""
     messages = [{"role": "system", "content": SYSTEM_PROMPT}]
     for event in events:
         match event["kind"]:
@@ -110,7 +110,7 @@ def conversation(events):
 
 
 def pending_calls(events):
-    """The calls of the last answer without a result, each with whether it was started."""
+    """Return the calls of the last answer that have no result, each with whether it began."""
     calls, started = {}, set()
     for event in events:
         match event["kind"]:
@@ -140,7 +140,7 @@ def undoable_turns(events):
 
 
 def count_tokens(events):
-    """What the conversation has cost."""
+    """Return the number of tokens that the conversation has used."""
     usages = [event["usage"] for event in events if "usage" in event]
     return sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
 
@@ -173,7 +173,7 @@ def call_model(messages, schemas):
 
 
 def add_part(calls, part):
-    """The first part of a call has its id and name, the others have more of its arguments."""
+    """Add a part of a call: the first has its id and name, the others more arguments."""
     if part["index"] == len(calls):
         function = {"name": part["function"]["name"], "arguments": ""}
         calls.append({"id": part["id"], "type": "function", "function": function})
@@ -243,7 +243,7 @@ def delegate(journal, task):
 
 
 def compact(journal):
-    """Put a summary in the place of a conversation that has become too long."""
+    """Replace a conversation that has become too long by a summary."""
     print("(I summarize our conversation.)")
     request = {"role": "user", "content": SUMMARY_PROMPT}
     message, usage = call_model([*conversation(journal.events), request], [])

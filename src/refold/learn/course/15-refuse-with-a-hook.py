@@ -7,7 +7,7 @@ from refold import Agent
 
 
 def needs_tests(event):
-    """The test of a module must be written before the module."""
+    """Refuse to write a module before its test."""
     name = Path(event["tool_input"].get("path", "")).name
     is_test = name.startswith("test_")
     if name.endswith(".py") and not is_test and not Path(f"test_{name}").exists():

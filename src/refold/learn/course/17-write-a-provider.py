@@ -10,7 +10,7 @@ from refold.values.messages import ToolResult
 
 
 class Clerk:
-    """It reads the file that is named, and says how many lines it has."""
+    """A provider that reads the named file, and says how many lines it has."""
 
     async def stream(self, request):
         last = request.messages[-1].message

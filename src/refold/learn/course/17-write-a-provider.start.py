@@ -7,7 +7,7 @@ from refold.provider.port import CallDelta, Done, TextDelta
 
 
 class Clerk:
-    """It says only one thing."""
+    """A provider that always gives the same answer."""
 
     async def stream(self, request):
         yield TextDelta("I am at your service.")

@@ -10,7 +10,7 @@ from refold.journal.state.fold import View, apply
 
 
 def finish_soon(view):
-    """Two answers, a warning, and no more than three."""
+    """End a turn after three answers, and warn the model after two."""
     if view.turn.steps >= 3:
         return EndTurn("step_limit", "three answers are enough")
     if view.turn.steps == 2:

@@ -12,7 +12,7 @@ REFOLD = [sys.executable, "-m", "refold"]
 
 
 def read_documents(address, token, order=""):
-    """Documents of a conversation, until the network breaks: that is after three."""
+    """Yield documents of a conversation. The network breaks after three."""
     headers = {"Authorization": f"Bearer {token}"}
     with connect(address, additional_headers=headers, close_timeout=0.1) as socket:
         if order:

@@ -9,7 +9,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS orders (
 
 
 def take(db, worker, now):
-    """The number and the epoch of an order that `worker` has from now on; None if there is none."""
+    """Take an order for `worker`. Return its number and its epoch; None if there is none."""
     row = db.execute("SELECT number FROM orders WHERE result = ''").fetchone()
     if row is None:
         return None
@@ -18,7 +18,7 @@ def take(db, worker, now):
 
 
 def finish(db, worker, number, epoch):
-    """Record that `worker` has done it. False if the order is not its own any more."""
+    """Record that `worker` has done an order. False if another worker has the order by now."""
     db.execute("UPDATE orders SET result = ? WHERE number = ?", (worker, number))
     return True
 

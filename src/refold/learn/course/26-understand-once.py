@@ -23,7 +23,7 @@ agent = Agent(model="lesson/scripted", schema=SCHEMA)
 
 
 def statements_about(text):
-    """What the model states about this content, from the store if it was asked before."""
+    """Return the model's statements about this content; stored ones if it was asked before."""
     known = json.loads(STORE.read_text()) if STORE.exists() else {}
     key = hashlib.sha256(text.encode()).hexdigest()
     if key not in known:

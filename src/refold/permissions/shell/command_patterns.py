@@ -51,7 +51,7 @@ _VERSIONED_PROGRAM = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+
 
 
 def covers(pattern: str, part: SimpleCommand) -> bool:
-    """`pattern` as in `npm run test:*`."""
+    """Whether an allow rule covers a command. `pattern` is like `npm run test:*`."""
     if not part.bare:
         return False
     rule = _read_pattern(pattern)
@@ -99,7 +99,7 @@ def _has_wildcard(want: str) -> bool:
 
 
 def holds(pattern: str, text: str) -> Held:
-    """`pattern` as in `git push *`."""
+    """Whether a text matches a pattern such as `git push *`."""
     if pattern.strip() == text.strip():
         return "yes"
     rule = _read_pattern(pattern)
@@ -324,7 +324,7 @@ def _git(words: Sequence[str], free: int) -> bool:
 
 
 def _shell(words: Sequence[str], free: int) -> bool:
-    """Whether a shell may run other code than a script file that the rule spells."""
+    """Whether a shell may run other code than a script file whose name the rule spells."""
     script = next(
         (index for index, w in enumerate(words) if index and not w.startswith("-")), 0
     )
@@ -380,7 +380,7 @@ def _date(words: Sequence[str], free: int) -> bool:
 
 
 def _pytest(words: Sequence[str], free: int) -> bool:
-    """Whether it loads a plug-in, which is code that runs; `no:` disables one."""
+    """Whether pytest loads a plug-in, which is code that runs; `no:` disables one."""
     after = zip(words[free:], [*words[free + 1 :], ""], strict=True)
     return any(w == "-p" and not value.startswith("no:") for w, value in after) or any(
         re.match(r"-p(?!no:).|--debug=", w) for w in words[free:]

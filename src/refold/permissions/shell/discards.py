@@ -223,7 +223,9 @@ def _switches_branch(arguments: list[str]) -> bool:
 
 
 def _is_option(word: str, worst: tuple[str, ...]) -> bool:
-    """Whether it is one of these: `-fd` has `-f`, `--del` is `--delete`, marks may be any."""
+    """Whether the word is one of these options: `-fd` has `-f`, `--del` is `--delete`,
+    marks may be any.
+    """
     short = {
         candidate[1] for candidate in worst if len(candidate) == 2 and candidate[0] == "-"
     }

@@ -68,7 +68,9 @@ def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
 
 
 def _follows_links(name: str, options: ParsedOptions, facts: Facts) -> bool:
-    """Whether it follows links. In a sandbox, they lead only to what is visible anyway."""
+    """Whether the program follows links. In a sandbox they lead only to visible files
+    anyway.
+    """
     follows = program_forms.FOLLOWING_OPTIONS.get(name, frozenset[str]())
     return not facts.sandboxed and bool(options.options & follows)
 
@@ -278,7 +280,9 @@ def _ps(words: Sequence[str], facts: Facts) -> FileArguments:
 
 
 def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
-    """tar with the option to list. It runs decompressors, and a colon names a remote machine."""
+    """Files of `tar` with the option to list. tar runs decompressors, and a colon names a
+    remote machine.
+    """
     match words:
         case [told, file, *members] if program_forms.TAR_LISTS.fullmatch(told):
             plain_file = ":" not in file and not file.startswith("-")
@@ -290,13 +294,13 @@ def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
 
 
 def _tee(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """tee: without files, it only passes its input on."""
+    """Files of `tee`: without arguments, it only passes its input on."""
     files = [word for word in words if word not in ("-a", "-i", "-ai")]
     return FileArguments() if set(files) <= {"/dev/null"} else _unknown("tee")
 
 
 def _env(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """env: without arguments, it prints the variables that all commands get."""
+    """Files of `env`: without arguments, it only prints variables that all commands get."""
     return _unknown("env") if words else FileArguments()
 
 
@@ -306,8 +310,8 @@ def _printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
 
 
 def _python(words: Sequence[str], facts: Facts) -> FileArguments:
-    """`-m json.tool`, which reads one file and prints it; the workspace could have a module of
-    that name, so only where the sandbox keeps it to reading.
+    """Files of `python -m json.tool`, which reads one file and prints it. The workspace
+    could have a module of that name, so it is allowed only in a read-only sandbox.
     """
     if list(words[:2]) != ["-m", "json.tool"] or not facts.sandboxed:
         return _unknown("python")

@@ -61,7 +61,8 @@ _HOST_PATTERN = re.compile(r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+")
 
 
 class NamedFile(Struct, frozen=True):
-    """A file: the name, and the absolute path with links followed; both may have marks.
+    """A file that a script names: the name, and the absolute path with links followed; both
+    may have marks.
 
     `looks`: the command only reads it. `writes`: the program may write it. `deep`: the file
     stands for all that is below it.

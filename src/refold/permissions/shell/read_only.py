@@ -200,7 +200,7 @@ class NotKnown(Exception):
 def run_in_directories(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> Iterator[SimpleCommand]:
-    """Forms that `part` may have when it runs in `directories`. Raises `NotKnown`."""
+    """Forms that `part` may have when it runs in one of `directories`. Raises `NotKnown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
     known = (
         [(HOME_MARK, _known_directory(facts.home, "HOME"))] if HOME_MARK in marked else []

@@ -57,15 +57,17 @@ def is_repeatable(
 
 
 def has_unknown_arguments(nested: NestedCommands) -> bool:
-    """Whether its files are known only when it runs; then only the workspace may be read."""
+    """Whether the files of a command are known only when it runs; then it may read only the
+    workspace.
+    """
     words = [word for command in nested.commands for word in command]
     files = [redirect.target for redirect in nested.redirects]
     return any(MARK_PATTERN.search(word.value) for word in (*words, *files))
 
 
 def _is_spelt_out(command: tuple[Word, ...]) -> bool:
-    """Whether its program is known, and its arguments, too, unless they can only name what
-    it reads, compiles or tests.
+    """Whether the program of a command is known, and its arguments, too, unless they can
+    only name what it reads, compiles or tests.
     """
     values = [word.text for word in command]
     unknown = next(

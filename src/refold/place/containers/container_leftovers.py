@@ -34,7 +34,9 @@ class ContainerLeftover(Struct, frozen=True):
 
 
 class ContainerLeftovers:
-    """Those of this data directory. `problems` says what could not be asked or removed."""
+    """The leftovers of this data directory. `problems` says what could not be found or
+    removed.
+    """
 
     def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
         self._records = ContainerRecords(data / "containers")
@@ -42,7 +44,7 @@ class ContainerLeftovers:
         self.problems = list[str]()
 
     def find(self) -> Iterator[ContainerLeftover]:
-        """Asks podman or docker, if a container was ever made."""
+        """Find the leftovers. Asks podman or docker, if a container was ever made."""
         self.problems.clear()
         if (program := self._program()) is None:
             return
@@ -60,7 +62,7 @@ class ContainerLeftovers:
                 yield self._leftover(program, state, "image")
 
     def remove(self, leftover: ContainerLeftover) -> bool:
-        """Remove it, unless a process uses it by now, or a container its image."""
+        """Remove a leftover, unless a process uses it by now, or a container its image."""
         program = self._program()
         with self._records.lock(leftover.workspace) as use:
             if program is None or use != "first":

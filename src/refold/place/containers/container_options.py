@@ -12,12 +12,14 @@ _MAX_GUARDED_MOUNTS = 100
 
 
 def safety_options() -> tuple[str, ...]:
-    """For all containers. SELinux would otherwise deny the project, unless its files get new labels."""
+    """Options for all containers. SELinux would otherwise deny the project, unless its
+    files get new labels.
+    """
     return "--security-opt", "no-new-privileges", "--security-opt", "label=disable"
 
 
 def labels(plan: ContainerPlan, records: ContainerRecords) -> dict[str, str]:
-    """By which containers and images of a workspace are found."""
+    """The labels by which the containers and images of a workspace are found."""
     return {DATA_LABEL: records.identity, NAME_LABEL: plan.name}
 
 
@@ -27,7 +29,8 @@ def label_options(plan: ContainerPlan, records: ContainerRecords) -> Iterator[st
 
 
 def mount_options(plan: ContainerPlan) -> Iterator[str]:
-    """The project, and read-only in it what makes programs of this machine run something.
+    """Mount the project, and read-only in it the files that make programs of this machine
+    run something.
 
     All of `.git` is read-only: its settings and hooks run where the user calls git.
     """

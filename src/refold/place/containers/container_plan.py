@@ -34,7 +34,9 @@ class ImageBuild(Struct, frozen=True):
 
 
 class SetupCommand(Struct, frozen=True):
-    """Run once, with network, when the image is made. `key` is its name in the file."""
+    """A command that runs once, with network, when the image is made. `key` is its name in
+    the file.
+    """
 
     key: str
     argv: tuple[str, ...]
@@ -64,7 +66,9 @@ class ContainerPlan(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Another one if anything is made in another way. Files that a Dockerfile copies do not count."""
+        """A hash of everything that decides how the container is made. Files that a
+        Dockerfile copies do not count.
+        """
         parts = (self.folder, self.image, self.build, self.setup, self.environment)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:_DIGEST_CHARS]
 

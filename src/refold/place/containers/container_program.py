@@ -81,7 +81,7 @@ class ContainerProgram:
         return ids[0] if ids else ""
 
     def containers(self, label: str, value: str) -> Sequence[ContainerState]:
-        """All with this label, also those that do not run."""
+        """All containers with this label, including stopped ones."""
         ids = self._check(
             "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}={value}"
         )
@@ -94,13 +94,13 @@ class ContainerProgram:
         return self._inspect("image", list(dict.fromkeys(ids.split())))
 
     def remove_container(self, name: str) -> None:
-        """Stop and remove it. It may be gone already."""
+        """Stop and remove a container. It may be gone already."""
         status, _, complaint = self._ask("rm", "--force", "--volumes", name)
         if status and self.has_container(name):
             raise BadInput(f"{self.name} does not remove the container {name}: {complaint}")
 
     def end_stray(self, name: str, *, kept: bool) -> None:
-        """End what a process left that was killed: one that is kept is only stopped."""
+        """End a container that a killed process left; one that is kept is only stopped."""
         if kept:
             self._check("kill", name)
         else:
@@ -154,7 +154,9 @@ class ContainerProgram:
     def _ask(
         self, *arguments: str, seconds: float = _QUERY_SECONDS
     ) -> tuple[int, str, str]:
-        """The status, the output and the end of the complaints."""
+        """Run a command. Return its exit status, its output and the end of its error
+        output.
+        """
         try:
             done = programs.run((self.path, *arguments), seconds, env=self._environ)
         except (OSError, TimedOut) as error:

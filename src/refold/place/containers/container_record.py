@@ -37,14 +37,14 @@ class ContainerRecord(Struct, frozen=True, omit_defaults=True):
 
 
 class ContainerRecords:
-    """Those in this directory, which is made with the first."""
+    """The records in this directory, which is created with the first one."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @property
     def identity(self) -> str:
-        """What the containers of this data directory have as a label."""
+        """The label of all containers of this data directory."""
         path = self._directory / _IDENTITY_FILE
         try:
             return path.read_text(encoding="ascii")
@@ -89,7 +89,7 @@ class ContainerRecords:
             self._write(name, record)
 
     def changed(self, name: str) -> float:
-        """When it was used last, in seconds since 1970; 0 if that is not known."""
+        """When the container was last used, in seconds since 1970; 0 if unknown."""
         try:
             return self._path(name).stat().st_mtime
         except OSError:
@@ -124,7 +124,9 @@ class ContainerRecords:
 
 
 class ContainerLock:
-    """`use` is "first" if no other process had it, and "taken" if it must be had alone."""
+    """The lock of a container. `use` is "first" if no other process has it, "another" if it
+    is shared, and "taken" if it could not be had.
+    """
 
     def __init__(self, path: Path, *, alone: bool) -> None:
         self._descriptor = open_lock(path)
@@ -133,7 +135,7 @@ class ContainerLock:
             self.use = "another"
 
     def share(self) -> None:
-        """Let other processes have it as well."""
+        """Share the lock with other processes."""
         self._try(fcntl.LOCK_SH)
 
     def release(self) -> None:

@@ -89,7 +89,7 @@ class _Build(Struct, frozen=True, rename="camel"):
 
 
 class _File(Struct, frozen=True, rename="camel"):
-    """The keys that are used."""
+    """The keys of a `devcontainer.json` that refold uses."""
 
     image: str = ""
     docker_file: str = ""

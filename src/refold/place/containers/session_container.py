@@ -152,7 +152,7 @@ def _user_options(program: ContainerProgram) -> Sequence[str]:
 
 
 def _image_environment(plan: ContainerPlan, program: ContainerProgram) -> dict[str, str]:
-    """The variables of the image. Raises `BadInput` if it was not made."""
+    """The variables of the image. Raises `BadInput` if the image was not made."""
     variables = program.image_environment(plan.final_image)
     if variables is None:
         way = (
@@ -173,7 +173,9 @@ def _image_environment(plan: ContainerPlan, program: ContainerProgram) -> dict[s
 def _ensure_kept(
     plan: ContainerPlan, program: ContainerProgram, options: Sequence[str]
 ) -> None:
-    """Make the container that is kept, or check that it is still made in this way."""
+    """Make the container that is kept, or check that an existing one was made from the same
+    plan.
+    """
     # Which files are guarded changes with the project.
     fixed = (word for word in options if not word.startswith("type=bind"))
     made = sha256("\0".join(fixed).encode()).hexdigest()[:_DIGEST_CHARS]

@@ -40,7 +40,7 @@ class PlaceAddress(Struct, frozen=True):
 
     @property
     def is_made(self) -> bool:
-        """Whether it is a container that is made for the session."""
+        """Whether this is the address of a container that is made for the session."""
         return self.kind in CONTAINER_KINDS
 
 
@@ -48,7 +48,9 @@ _Make: TypeAlias = Callable[[str, str, str], PlaceAddress]
 
 
 def parse_address(text: str) -> PlaceAddress:
-    """Raises `BadInput` that names the text and what an address looks like."""
+    """Parse an address. Raises `BadInput` that names the text and shows what an address
+    looks like.
+    """
     kind, colon, rest = text.partition(":")
     if colon and (make_from_rest := _PLAIN_KINDS.get(kind)):
         return make_from_rest(text, rest)

@@ -111,7 +111,8 @@ _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 
 def start_script(directory: str) -> bytes:
-    """What a shell in the place gets first: it starts Python, or says that there is none.
+    """The script that a shell in the place gets first: it starts Python, or reports that
+    there is none.
 
     No program in `directory` is started.
     """
@@ -134,7 +135,7 @@ def start_script(directory: str) -> bytes:
 
 
 def first_bytes(cache: Path | None = None) -> bytes:
-    """What is written into the pipe before the first frame."""
+    """The bytes that are written into the pipe before the first frame."""
     program = far_program(cache)
     return f"{len(program):010d}".encode() + program
 
@@ -186,7 +187,7 @@ def _read_program(file: Path) -> bytes | None:
 
 
 def _store_program(file: Path, files: dict[str, str], program: bytes) -> None:
-    """A disk that is full, or another process that stores it too, does no harm."""
+    """Store the program. A full disk, or another process that stores it too, does no harm."""
     head = msgspec.json.encode(_CachedProgram(files, sha256(program).hexdigest()))
     new = file.with_name(f"{file.name}.{os.getpid()}.new")
     with suppress(OSError):

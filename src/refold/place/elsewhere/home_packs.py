@@ -45,7 +45,7 @@ class StoredCheckpoint(Struct, frozen=True):
 
 
 class Begin(Protocol):
-    """Sends a request: `Pipe.begin`, or the same of a connection that is being made."""
+    """Sends a request: `Pipe.begin`, or the same of a connection that is being opened."""
 
     def __call__(
         self,
@@ -69,7 +69,7 @@ class _Restored(Struct, frozen=True):
 
 
 class HomePacks:
-    """Those of the place that `directory` stands for, in `store`.
+    """The packs of the place that `directory` stands for, in `store`.
 
     `notice` says why the newest checkpoints are not here, or is "".
     """
@@ -101,7 +101,7 @@ class HomePacks:
 
     @property
     def identity(self) -> str:
-        """That of the place which the checkpoints are of; "" if none is known."""
+        """The identity of the place that the checkpoints are of; "" if none is known."""
         try:
             return (self._repository.directory / _IDENTITY_FILE).read_text()
         except (OSError, UnicodeDecodeError):

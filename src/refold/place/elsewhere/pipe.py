@@ -97,7 +97,7 @@ class OpenCall:
         self.error: ToolFailed | None = None
 
     def stop(self) -> None:
-        """Ask the place to end it."""
+        """Ask the place to end the request."""
         if not self.done.is_set():
             self._connection.send({"id": self.number, "do": "stop"})
 

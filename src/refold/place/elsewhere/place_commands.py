@@ -109,7 +109,7 @@ class PlaceCommands:
         return not self._pipe.is_broken and self._pipe.greeting.confines
 
     def close(self) -> None:
-        """The pipe ends what runs in the place."""
+        """Do nothing: the pipe ends the commands that run in the place."""
 
     def _begin(
         self,
@@ -152,7 +152,8 @@ class PlaceCommands:
 
 
 class RecentOutput:
-    """What the reading thread has and the event loop has not: the newest, and the rest counted.
+    """Output that the event loop has not taken yet: the newest part, and the number of
+    bytes before.
 
     Nothing waits for the event loop, because the same thread reads for all other calls. A listener
     stops receiving at once, so nothing is lost that it would get.
@@ -278,7 +279,7 @@ class PlaceCommand:
             threading.Thread(target=self._copy_input, daemon=True).start()
 
     def end_news(self) -> None:
-        """The last of all: `over` is seen by this."""
+        """Close the news pipe last: a reader of `over` sees its end."""
         with self._closing:
             if self._tell_news >= 0:
                 os.close(self._tell_news)

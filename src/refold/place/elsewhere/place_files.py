@@ -53,7 +53,7 @@ class _GitPart(Struct, frozen=True):
 
 
 class _PathInfo(Struct, frozen=True):
-    """What a place said of a path, and when."""
+    """What a place reported of a path, and when."""
 
     real: Real
     kind: Kind
@@ -79,7 +79,7 @@ class _Paths(Struct, frozen=True):
 
 
 class _PathInfos:
-    """The newest looks, shared by the files of all calls."""
+    """The newest reports about paths, shared by the files of all calls."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, threading.Lock()
@@ -100,7 +100,7 @@ class _PathInfos:
         return self._fresh(self._reals.get(real))
 
     def clear(self) -> None:
-        """Forget all: something may have changed files."""
+        """Forget all reports: something may have changed files."""
         with self._lock:
             self._infos.clear()
             self._reals.clear()
@@ -155,7 +155,7 @@ class PlaceFiles(JudgedFiles):
         )
 
     def look(self, real: Real) -> _PathInfo:
-        """A look at a real path: the one of this call, or a new one."""
+        """A report about a real path: the one of this call, or a new one."""
         own = self._own
         if own is not None and (look := own.get(real)) is not None:
             return look
@@ -181,12 +181,14 @@ class PlaceFiles(JudgedFiles):
         return self._pipe.ask("git_part", paths=tuple(paths)).read(_GitPart).path
 
     def forget(self) -> None:
-        """Something may have changed files."""
+        """Forget all reports: something may have changed files."""
         self._knows_root = False
         self._forget_infos()
 
     def scope(self, real: Real) -> SearchScope:
-        """That of the root is in the greeting, until a command may have changed it."""
+        """The search scope of a path. The greeting has that of the root, until a command
+        may have changed it.
+        """
         greeting = self._pipe.greeting
         if self._knows_root and greeting.scope and real == self.roots[0]:
             return SearchScope(*greeting.scope)
@@ -198,7 +200,9 @@ class PlaceFiles(JudgedFiles):
             self._own.clear()
 
     def check_writable(self, real: Real) -> None:
-        """Whether it can be replaced is seen when it is: it costs no round trip of its own."""
+        """Do nothing: writing itself fails for a protected file, and a check would cost a
+        round trip.
+        """
 
     def _resolve(self, path: str) -> Real:
         if path in (".", self.roots[0], f"{self.roots[0]}/."):
@@ -298,7 +302,7 @@ class PlaceTree:
 
 
 class _ListedIgnores:
-    """What is ignored in a directory, as the place has listed it."""
+    """The ignored names in a directory, as the place has listed them."""
 
     def __init__(self, items: _Items) -> None:
         self.ignored = items.ignored

@@ -96,7 +96,9 @@ class ForwardedPort:
             self._tunnels.discard(tunnel)
 
     def _read_start(self, connection: socket.socket) -> bytes:
-        """What the client sends first; b"" if it is a browser, which was led to `link`."""
+        """Read the first bytes of a client; b"" if it is a browser, which was redirected to
+        `link`.
+        """
         data = connection.recv(PIECE_BYTES)
         if not (request := _REQUEST_PATTERN.match(data)):
             return data

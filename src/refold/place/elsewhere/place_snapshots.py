@@ -192,7 +192,7 @@ class PlaceSnapshots:
         self._notice = reason
 
     def _give_back(self, *snapshots: Trees) -> None:
-        """Send the place snapshots that it has lost."""
+        """Send lost snapshots back to the place."""
         if self._packs is None:
             return
         self._forget_lost_connection()
@@ -206,7 +206,7 @@ class PlaceSnapshots:
         self._there.update(tree for _, tree in trees)
 
     def _forget_lost_connection(self) -> None:
-        """After another connection, the place may be another one, too."""
+        """Forget cached state after another connection: it may lead to another place."""
         if self._connections != self._pipe.connections:
             self._connections = self._pipe.connections
             self._there.clear()

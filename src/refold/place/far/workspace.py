@@ -102,7 +102,7 @@ class FarWorkspace:
         }
 
     def describe(self) -> dict[str, Any]:
-        """What the other side must know of the place, for judging and for the model."""
+        """Describe the place, for judging calls and for the model."""
         sandbox = self._sandbox
         return {
             "root": self.root,
@@ -297,7 +297,9 @@ class FarWorkspace:
         )
 
     def _changes_since(self, since: Any, trees: Trees) -> "list[tuple[Any, ...]] | None":
-        """What the other side would ask next; None if that is not known here."""
+        """The changes since earlier trees, which the other side would ask for next; None if
+        unknown here.
+        """
         if not since or _trees(since) == trees:
             return None
         try:
@@ -433,7 +435,9 @@ def _data_directory(home: str) -> str:
 
 
 def _identity(directory: str) -> str:
-    """The same text as long as the place has its own files, which a new container has not."""
+    """An identity that stays the same while the place keeps its files. A new container gets
+    another one.
+    """
     path = Path(directory, "identity")
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -236,7 +236,7 @@ def _is_our_record(record: str) -> bool:
 
 
 def available_memory() -> float:
-    """The share of the machine's memory that programs can still get; 1 if unknown."""
+    """The share of the machine's memory that is available to programs; 1 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -97,7 +97,7 @@ class Candidate:
         )
 
     def _scan_opening(self, text: str, offset: int) -> tuple[int, bool]:
-        """Between an opening and the JSON."""
+        """Scan the text between an opening and the JSON."""
         start = _end_of_match(_BLANK_PATTERN, text, offset)
         self._taken.append(text[offset:start])
         if start == len(text):
@@ -135,7 +135,7 @@ class Candidate:
         return offset, False
 
     def _name(self, text: str, offset: int) -> tuple[int, bool]:
-        """Mistral: a name directly followed by its arguments."""
+        """Parse Mistral's format: a name directly followed by its arguments."""
         if named := delimiters.bare_name_at(text, offset):
             self._open[-1] = Opening(delimiters.MISTRAL_OPENER, name=named[1])
             self._taken.append(named[0])
@@ -171,14 +171,14 @@ class Candidate:
             self.state = "call"
 
     def _scan_broken_tag(self, text: str, offset: int) -> tuple[int, bool]:
-        """A tag with broken JSON: once it is closed, the model can be sent the reason."""
+        """Scan a tag with broken JSON: once it is closed, the model can be sent the reason."""
         upto, closed = self._up_to_closer(text, offset)
         if closed:
             self._finish(broken_call("".join(self._body)))
         return upto, not closed
 
     def _parameters(self, text: str, offset: int) -> tuple[int, bool]:
-        """Qwen Coder: a tag for each argument, with its text unchanged."""
+        """Parse Qwen Coder's format: a tag for each argument, with its text unchanged."""
         upto, closed = self._up_to_closer(text, offset)
         if not closed:
             return upto, True
@@ -207,7 +207,7 @@ class Candidate:
         self._step = self._scan_after_call
 
     def _scan_after_call(self, text: str, offset: int) -> tuple[int, bool]:
-        """After a whole call: what closes it, or another one."""
+        """Scan the text after a complete call: its closing delimiter, or another call."""
         tagged = bool(self._open) and not self._open[-1].fence
         start = _end_of_match(
             _TAGGED_SEPARATOR_PATTERN if tagged else _SEPARATOR_PATTERN, text, offset

@@ -185,7 +185,7 @@ class StreamParser:
         return offset + len(opening.text), False
 
     def _scan_in_fence(self, text: str, offset: int) -> tuple[int, bool]:
-        """An example, up to the end of its fence."""
+        """Skip an example, up to the end of its fence."""
         end = delimiters.fence_end(text, offset, self._fence)
         closed = end >= 0
         upto = end if closed else delimiters.may_be_fence_end(text, offset)
@@ -195,7 +195,7 @@ class StreamParser:
         return upto, not closed
 
     def _scan_thinking(self, text: str, offset: int) -> tuple[int, bool]:
-        """Some servers leave thinking in the text. There are no calls in it."""
+        """Skip thinking, which some servers leave in the text. It contains no calls."""
         upto = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
         closed = text.startswith(delimiters.THINK_CLOSER, upto)
         if closed:
@@ -234,7 +234,7 @@ class StreamParser:
             self._step = self._scan_json
 
     def _scan_json(self, text: str, offset: int) -> tuple[int, bool]:
-        """JSON that is not a call: there are no calls inside, either."""
+        """Skip JSON that is not a call: it contains no calls either."""
         end = self._json_scan.feed(text, offset)
         self._classifier.add_text(text[offset:end])
         if self._json_scan.state != "open":
@@ -357,11 +357,13 @@ class CallClassifier:
         self._held.clear()
 
     def _is_example(self, candidate: Candidate, in_fence: bool) -> bool:
-        """Whether it is our own example, or has an unknown tool or a fenced tag after text."""
+        """Whether the candidate is our own example, or has an unknown tool or a fenced tag
+        after text.
+        """
         shown = self.has_text and (_unknown(candidate) or (candidate.tagged and in_fence))
         return shown or any(map(is_example, candidate.calls))
 
 
 def _unknown(candidate: Candidate) -> bool:
-    """Whether it has a call of an unknown tool without a tag."""
+    """Whether the candidate has a call of an unknown tool without a tag."""
     return any(call.unknown_tool for call in candidate.calls)

@@ -265,7 +265,7 @@ class CallDetector:
             yield from self._release()
 
     def _release(self) -> Iterator[Delta]:
-        """Stop holding text back."""
+        """Release the held text, and hold nothing back from now on."""
         self._passes = True
         if self._parser is not None:
             yield from self._parser.end(calls=False)

@@ -197,7 +197,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _cell_frame_count(traceback: TracebackType | None) -> int:
-    """The number of frames of cells."""
+    """Count the frames of cells in a traceback."""
     count = 0
     while traceback:
         count += traceback.tb_frame.f_code.co_filename.startswith("<cell ")

@@ -122,7 +122,9 @@ class Interrupter:
 
 
 def _ignore_system_exit(ended: threading.ExceptHookArgs) -> None:
-    """Ignore `SystemExit` and its subclasses; Python itself ignores only `SystemExit`."""
+    """Ignore `SystemExit` and its subclasses in a thread; Python itself ignores only
+    `SystemExit`.
+    """
     if not issubclass(ended.exc_type, SystemExit):
         threading.__excepthook__(ended)
 

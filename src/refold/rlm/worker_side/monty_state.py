@@ -26,7 +26,9 @@ _SIZE_UNITS = {"str": "characters", "bytes": "bytes"}
 
 
 class SavedState(NamedTuple):
-    """`given` are the variables that are parts, `names` all that the code may have bound."""
+    """The saved variables of a Monty process. `given` maps variables that the host has set
+    to their parts; `names` are all names that the code may have bound.
+    """
 
     dump: bytes
     names: tuple[str, ...]
@@ -42,7 +44,9 @@ def pack_state(state: SavedState) -> bytes:
 
 
 def unpack_state(data: bytes) -> SavedState:
-    """Raises `ValueError` if these are not variables of Monty."""
+    """Unpack the saved variables. Raises `ValueError` if the bytes are not a state of
+    Monty.
+    """
     if not data.startswith(MONTY_MAGIC):
         raise ValueError('they were saved by CPython: set python.engine = "cpython"')
     start = len(MONTY_MAGIC) + _LENGTH_HEADER.size
@@ -96,7 +100,7 @@ class MontyState:
         self.save()
 
     def save(self) -> SavedState:
-        """The state as bytes. It is what a new process gets if this one ends."""
+        """Return the state as bytes. A new process starts from it if this one ends."""
         self._forget_rebound()
         for name in self._given:
             self.feed(f"{name} = _given_{name} = None")
@@ -127,11 +131,11 @@ class MontyState:
         return lost
 
     def begin_again(self) -> None:
-        """Replace the process. The variables are as they were saved last."""
+        """Replace the process. The variables are as they were last saved."""
         self._check_out(self._saved)
 
     def kept(self) -> list[tuple[str, str]]:
-        """The variables with their types."""
+        """The saved variables with their types."""
         return [(name, type_) for name, type_, _ in self._probe()]
 
     def listing(self) -> str:
@@ -145,7 +149,7 @@ class MontyState:
         return "\n".join(lines)
 
     def note_names(self, names: list[str]) -> str:
-        """Remember what a cell has bound; restore reserved names, and say which."""
+        """Record the names that a cell has bound; restore reserved names, and return those."""
         bound = [name for name in names if name in self._reserved]
         self._names += [n for n in names if n not in (*self._names, *self._reserved)]
         if not bound:

@@ -40,7 +40,7 @@ def to_host_value(value: Any) -> Any:
 
 
 def is_lacking(error: pydantic_monty.MontyError) -> bool:
-    """Whether the code used something that Monty does not have."""
+    """Whether an error says that the code used a feature that Monty does not have."""
     return isinstance(error.exception(), NotImplementedError | ModuleNotFoundError)
 
 

@@ -120,7 +120,7 @@ def make_reserved_names(
         final.set(value)
 
     def SHOW_VARS() -> Listing:
-        """The variables there are, with type and size."""
+        """Show the variables, with type and size."""
         return Listing(
             "\n".join(_variable_lines(namespace, names)) or "There are no variables."
         )

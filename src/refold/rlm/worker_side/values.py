@@ -38,11 +38,13 @@ class Values:
         ).encode
 
     def to_json(self, value: object, place: str = "value") -> str:
-        """Raises `TypeError` with the place of a value that JSON cannot express."""
+        """Convert a value to JSON. Raises `TypeError` with the place of a value that JSON
+        cannot express.
+        """
         return self._encode(to_plain(value, place))
 
     def from_json(self, value: object) -> object:
-        """A decoded JSON value, with `Failed` for each failed slot."""
+        """Decode a JSON value, with `Failed` for each failed slot."""
         return _with_failed(value)
 
 

@@ -303,7 +303,7 @@ class _OpenParagraph(Struct, frozen=True):
 
 
 class _Margin:
-    """The margin of a block: bars of quotes, signs and indents of list items."""
+    """The left margin of a block: bars of quotes, signs and indents of list items."""
 
     def __init__(self, leaf: Leaf, width: int, *, symbols: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if symbols else ("> ", "")
