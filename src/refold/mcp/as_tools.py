@@ -231,8 +231,6 @@ def _reference(part: object) -> str:
 
 def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
     """Return True if the reference ends at a part of the schema that is not a reference."""
-    reference.
-    """
     known = set[str]()
     while reference.startswith("#") and reference not in known:
         known.add(reference)
