@@ -30,6 +30,7 @@ from scripts import (
     recorded_run,
     rest_reference,
     settings_tables,
+    stream_reference,
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -259,6 +260,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "run-requests": recorded_run.requests,
     "settings": settings_tables.sections,
     "slash-commands": slash_commands,
+    "stream-documents": stream_reference.event_documents,
+    "stream-live": stream_reference.live,
+    "stream-orders": stream_reference.orders,
+    "stream-states": stream_reference.states,
     "tools": tools,
 }
 

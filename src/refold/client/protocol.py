@@ -41,12 +41,16 @@ class _Order(
 
 
 class SendMessage(_Order, frozen=True, tag="user_message"):
-    """A message for the model: a turn of its own, or, `now`, for the running turn."""
+    """A message for a turn of its own, or, with `when` "now", for the running turn.
+
+    `images` have `content` (base64), `kind` and `name`; `typed` is what a person wrote of it,
+    if not all.
+    """
 
     text: str
     when: Literal["next", "now"] = "next"
     images: tuple[ImageData, ...] = ()
-    typed: str | None = None  # what a person wrote of it, if not all
+    typed: str | None = None
 
 
 class Steer(_Order, frozen=True, tag="steer"):
@@ -66,25 +70,35 @@ class Queue(_Order, frozen=True, tag="queue"):
 
 
 class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
-    """With `hash`, the decision is about the request with that hash, and no other."""
+    """The decision about a call. Without `hash` it answers the newest request.
+
+    `grant` "session" or "always" also allows `rule`, one of the offered `rules` (by default
+    the first), or all of `rule_set`, and with it other calls that wait. After
+    `limits.answer_seconds` seconds without an answer, the answer is "no".
+    """
 
     call_id: str
     allowed: bool
     hash: str = ""
     reason: str = ""
     grant: str = ""  # "session" or "always"; or a rule that was offered: for the session
-    rule: str = ""  # which of the rules that were offered; "": the first
-    rule_set: tuple[str, ...] = ()  # instead of `rule`: several that suffice together
+    rule: str = ""
+    rule_set: tuple[str, ...] = ()
 
 
 class QuestionResponse(_Order, frozen=True, tag="question_response"):
+    """An answer to each question, in their order; "" for none."""
+
     call_id: str
     answers: tuple[str, ...]
     hash: str = ""
 
 
 class InstructionsResponse(_Order, frozen=True, tag="instructions_response"):
-    """The answer to the `instructions` of a status: `use` the new version, or keep the trusted one."""
+    """The answer to the `instructions` of a status, which only a server asks.
+
+    `use` the new version, or keep the trusted one.
+    """
 
     hash: str
     use: bool
@@ -94,9 +108,10 @@ ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]  # "": the one
 
 
 class PlanApproval(_Order, frozen=True, tag="plan_approval"):
-    """`text` is the plan as it was edited; `feedback` says what to revise.
+    """If `approved`, the next turn carries out the plan, or `text`, as it was edited.
 
-    `mode` is the one in which an approved plan is carried out; "" for the one before it.
+    That is in `mode`, "default" or "accept-edits"; "" is the mode before the plan. If not,
+    `feedback` asks for a better plan.
     """
 
     plan: int  # 0: the one that waits
@@ -107,9 +122,11 @@ class PlanApproval(_Order, frozen=True, tag="plan_approval"):
 
 
 class Interrupt(_Order, frozen=True, tag="interrupt"):
-    instead: str = ""  # the next message
+    """Stop the turn. `instead` is the next message; `content` is the same."""
+
+    instead: str = ""
     reason: str = "interrupted"
-    content: str = ""  # the same as `instead`, as in `PlainMessage`
+    content: str = ""  # as in `PlainMessage`
 
 
 class Cancel(_Order, frozen=True, tag="cancel"):
@@ -123,28 +140,32 @@ class Continue(_Order, frozen=True, tag="continue"):
 
 
 class CompactConversation(_Order, frozen=True, tag="compact"):
+    """Compact the conversation. During a turn, at its next step.
+
+    "full" replaces old messages by a summary that preserves `focus`, "prune" removes old tool
+    results.
+    """
+
     kind: CompactionKind = "full"
-    focus: str = ""  # what the summary must preserve
+    focus: str = ""
 
 
 class Rewind(_Order, frozen=True, tag="rewind"):
-    """Go back to before event `to`.
+    """Go back to before event `to`: "conversation", "files" or "both". With `only`, no files but these.
 
-    `force`: also where another program changed files; `keep_others`: leave such files as
-    they are.
-
-    `only`: no files but these; paths are absolute or relative to the workspace.
+    Files that another program has changed since need `force`, or stay with `keep_others`.
     """
 
     to: _Counted
     what: Literal["both", "conversation", "files"] = "both"
     force: bool = False
+    # Paths are absolute, or relative to the workspace.
     only: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
     keep_others: bool = False
 
 
 class EditMessage(_Order, frozen=True, tag="edit_message"):
-    """Change a message of the conversation; the next request has the new text."""
+    """Change a message of the conversation, between turns; the next request has the new text."""
 
     message: _Counted  # the number of the event that brought it
     text: str
@@ -163,23 +184,30 @@ class WithdrawMessage(_Order, frozen=True, tag="withdraw_message"):
 
 
 class Fork(_Order, frozen=True, tag="fork"):
-    """Copy the session up to event `at`, or all of it. This one continues unchanged."""
+    """Copy the session up to event `at`, or all of it. This one continues; `fork_made` names the copy."""
 
     at: _Counted | None = None
 
 
 class SetMode(_Order, frozen=True, tag="set_mode"):
+    """As `--permission-mode`."""
+
     mode: str
 
 
 class SetModel(_Order, frozen=True, tag="set_model"):
-    """`format`: how the conversation is sent to it. With "" as `model`, only that is set."""
+    """As `-m`, between turns. `format` is how the conversation is sent as one text.
+
+    With "" as `model`, only that is set.
+    """
 
     model: str
     format: Format | Literal[""] = ""
 
 
 class SetEffort(_Order, frozen=True, tag="set_effort"):
+    """As `--effort`, between turns."""
+
     effort: Effort
 
 
@@ -190,20 +218,23 @@ class SwitchTeams(_Order, frozen=True, tag="toggle_teams"):
 
 
 class SwitchTracing(_Order, frozen=True, tag="toggle_tracing"):
-    """Whether model requests are recorded as sent, from the next turn on."""
+    """Whether model requests are recorded as sent, from the next turn on.
+
+    Subagents do as the setting `log_requests` says.
+    """
 
     on: bool
 
 
 class SetAgent(_Order, frozen=True, tag="set_agent"):
-    """`preset`: the prompt of the agent main. With "" as `agent`, only that is set."""
+    """As `--agent` and `--preset`, between turns. With "" as `agent`, only the preset is set."""
 
     agent: str
     preset: str = ""
 
 
 class SetBudget(_Order, frozen=True, tag="budget"):
-    """The budget of a turn, whole: what is not given has no limit."""
+    """The budget of a turn, also of the running one: what is not given has no limit."""
 
     dollars: _AboveZero | None = None
     tokens: _Counted | None = None
@@ -212,13 +243,16 @@ class SetBudget(_Order, frozen=True, tag="budget"):
 
 
 class SetSteps(_Order, frozen=True, tag="steps"):
-    """The step limit of a turn; 0: that of the settings."""
+    """The step limit of a turn, also of the running one; 0: that of the settings."""
 
     steps: _Steps
 
 
 class SetDirectory(_Order, frozen=True, tag="set_directory"):
-    """Continue in `directory` ("": where it works now), with `added` ones. Between turns."""
+    """Continue in `directory` ("": where it works now), with `added` ones. Between turns.
+
+    What the folder says counts only if it is trusted.
+    """
 
     directory: str = ""
     added: tuple[str, ...] = ()
@@ -264,7 +298,7 @@ class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
 class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
     """Move the command of this call of `bash` to the background; "": of all that run.
 
-    The call ends with what was printed so far, and the turn continues.
+    The call ends with the output so far, and the turn continues.
     """
 
     call_id: str = ""
@@ -283,7 +317,7 @@ class Rename(_Order, frozen=True, tag="rename"):
 
 
 class ChangeTags(_Order, frozen=True, tag="tag"):
-    """+TAG adds a tag, -TAG takes one away."""
+    """`+TAG` adds a tag, `-TAG` removes one."""
 
     changes: tuple[str, ...]
 

@@ -60,14 +60,14 @@ class Init(Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
-    """A message arrived."""
+    """A message arrived. `typed` is what a person wrote of it, if not all."""
 
     text: str
     sender: str
     when: Literal["now", "next"]
     images: Sequence[str] | UnsetType = UNSET  # their names
     image_blobs: Sequence[str] | UnsetType = UNSET
-    typed: str | UnsetType = UNSET  # what a person wrote of it, if not all
+    typed: str | UnsetType = UNSET
     client_key: str | UnsetType = UNSET  # that of its order
 
 
@@ -100,13 +100,13 @@ class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_messag
 
 
 class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
-    """The response is sent back to the model: it does not match, or something is missing."""
+    """The response goes back to the model: it does not match the schema, or something is missing."""
 
     reason: str
 
 
 class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
-    """A call in the response; `within` is the call whose code made it."""
+    """A call in the response, or made by the code of the call `within`."""
 
     call_id: str
     tool: str
@@ -123,12 +123,13 @@ class FileChange(Struct, frozen=True):
 
 
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
-    """A call needs approval. `rules` are what a yes may grant, the first by default; `who` the subagent that asks.
+    """A call needs approval. `who` is the subagent that asks, with its agent.
 
-    Where no rule suffices alone, `rule_set` has rules that do together.
-
-    `changes` are what it would do to files, from the files as they are now. `conditions`
-    say how a command would run. In `easier_mode`, calls like this one are not asked about.
+    A yes may grant one of `rules`, the most useful first, or `rule_set`: rules that suffice
+    together where none does alone. `changes` are what it would do to files as they are now.
+    `conditions` say how a command would run: `sandboxed`, with `network`, the `hosts` that it
+    may reach, protected files that it may write (`opened`) or only read (`shown`). In
+    `easier_mode`, calls like this one are not asked about.
     """
 
     call_id: str
@@ -155,7 +156,10 @@ class ToolApprovalResult(Written, frozen=True, kw_only=True, tag="tool_approval_
 
 
 class Question(Written, frozen=True, kw_only=True, tag="question"):
-    """The model asks something that only the user knows."""
+    """The model asks something that only the user knows. `who` is the subagent that asks.
+
+    Each of `questions` has `question`, `options` (`label`, `about`) and `many`.
+    """
 
     call_id: str
     hash: str
@@ -193,7 +197,7 @@ class Diff(Written, frozen=True, kw_only=True, tag="diff"):
 
 
 class PlanReady(Written, frozen=True, kw_only=True, tag="plan_ready"):
-    """A plan waits for approval: `plan` is its number."""
+    """A plan waits for approval. `plan` is its number."""
 
     plan: int
     title: str
@@ -201,7 +205,7 @@ class PlanReady(Written, frozen=True, kw_only=True, tag="plan_ready"):
 
 
 class PlanApproved(Written, frozen=True, kw_only=True, tag="plan_approved"):
-    """`text` is the plan if it was edited."""
+    """The plan is approved; `text` is the plan if it was edited."""
 
     plan: int
     text: str
@@ -214,7 +218,7 @@ class PlanRejected(Written, frozen=True, kw_only=True, tag="plan_rejected"):
 
 
 class Checkpoint(Written, frozen=True, kw_only=True, tag="checkpoint"):
-    """The files are checkpointed."""
+    """The files are checkpointed. `changed` is what changed since the last checkpoint."""
 
     roots: Sequence[str]
     left_out: Sequence[str]
@@ -222,14 +226,14 @@ class Checkpoint(Written, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class FileUploaded(Written, frozen=True, kw_only=True, tag="file_uploaded"):
-    """The user put a file into the workspace."""
+    """The user put a file of `size` bytes into the workspace."""
 
     path: str
     size: int
 
 
 class FilesRestored(Written, frozen=True, kw_only=True, tag="files_restored"):
-    """The files are restored to `checkpoint`; `before` is the one that undoes it."""
+    """The files are restored to `checkpoint`; `before` is the checkpoint that undoes it."""
 
     checkpoint: int
     before: int
@@ -243,20 +247,20 @@ class Rewound(Written, frozen=True, kw_only=True, tag="rewound"):
 
 
 class MessageEdited(Written, frozen=True, kw_only=True, tag="message_edited"):
-    """The message with the number `message` was changed; `text` null: it was deleted."""
+    """A person changed the message with the number `message`; `text` null: deleted it."""
 
     message: int
     text: str | None
 
 
 class MessageWithdrawn(Written, frozen=True, kw_only=True, tag="message_withdrawn"):
-    """The message with the number `message` was withdrawn before it was delivered."""
+    """A person withdrew the message with the number `message` before it was delivered."""
 
     message: int
 
 
 class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_made"):
-    """The session `source` was copied; `session_id` is the copy."""
+    """The answer to the order `fork`: `session_id` is the copy of the session `source`."""
 
     session_id: str
     source: str
@@ -304,20 +308,23 @@ class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):
 
 
 class TodoUpdate(Written, frozen=True, kw_only=True, tag="todo_update"):
-    """The todo list."""
+    """The todo list. Each of `todos` has `subject` and `status`."""
 
     todos: Sequence[Todo]
 
 
 class CompactAsked(Written, frozen=True, kw_only=True, tag="compact_asked"):
-    """A person asked to compact the conversation."""
+    """A person asked to compact the conversation; the summary must preserve `focus`."""
 
     kind: CompactionKind
     focus: str
 
 
 class Compact(Written, frozen=True, kw_only=True, tag="compact"):
-    """The conversation is compacted from here on. Sizes are in characters."""
+    """The conversation is compacted from here on. `kept_from` is the first event that stays.
+
+    `dropped` counts messages or results; the sizes `before` and `after` are in characters.
+    """
 
     kind: Literal["prune", "full", "trim"]
     reason: str
@@ -329,7 +336,7 @@ class Compact(Written, frozen=True, kw_only=True, tag="compact"):
 
 
 class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
-    """A model call outside the conversation, and what is reserved for it."""
+    """A model call outside the conversation, and what is reserved for it. `purpose`: summary, memory."""
 
     purpose: str
     model: str
@@ -338,7 +345,7 @@ class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
 
 
 class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
-    """The end of a side call: `side_call` is its number."""
+    """The end of a side call: `side_call` is its number, `failed` its error."""
 
     side_call: int
     model: str
@@ -348,7 +355,7 @@ class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
 
 
 class Memory(Written, frozen=True, kw_only=True, tag="memory"):
-    """Notes were made of the session up to the event `upto`."""
+    """Notes were made of the session up to the event `upto`: `kept` lines."""
 
     upto: int
     kept: int
@@ -430,14 +437,14 @@ class Result(Placed, frozen=True, kw_only=True, tag="result"):
 
 
 class Forked(Written, frozen=True, kw_only=True, tag="forked", rename={"event": "from"}):
-    """All up to here is a copy of the session `source`."""
+    """All before this is a copy of the session `source`."""
 
     source: str
     event: int
 
 
 class Imported(Written, frozen=True, kw_only=True, tag="imported"):
-    """All up to here came from a file."""
+    """All before this came from a file: the session `source`, now `session_id`."""
 
     source: str
     session_id: str

@@ -38,11 +38,11 @@ class TextPiece(_Live, frozen=True, kw_only=True):
 
 
 class TextDelta(TextPiece, frozen=True, kw_only=True, tag="text_delta"):
-    """A piece of the answer."""
+    """A piece of a response."""
 
 
 class ThinkingDelta(TextPiece, frozen=True, kw_only=True, tag="thinking_delta"):
-    """A piece of what the model thinks aloud."""
+    """A piece of its thinking."""
 
 
 class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
@@ -58,7 +58,7 @@ class ToolProgress(TextPiece, frozen=True, kw_only=True, tag="tool_progress"):
 
 
 class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
-    """The provider is asked again, after `seconds`.
+    """The request is sent again after `seconds`.
 
     That is attempt `attempt` of `attempts`; 0: they are not counted.
     """
@@ -70,14 +70,14 @@ class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
 
 
 class WithinChild(_Live, frozen=True, kw_only=True, tag="within"):
-    """One of these from the subagent `node`."""
+    """One of these, `live`, from the subagent with the address `node`, such as child-1/child-2."""
 
     node: str
     live: TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
 class ChildMoved(_Live, frozen=True, kw_only=True, tag="child_moved"):
-    """Progress of a subagent, and what it does now."""
+    """Progress of a subagent, or of a model that its code calls; `label` says what it does now."""
 
     node: str
     agent: str

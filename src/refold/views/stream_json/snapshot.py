@@ -68,7 +68,11 @@ class ContextFill(Struct, frozen=True):
 
 
 class Status(Placed, frozen=True, kw_only=True, tag="status"):
-    """What the session is doing, what applies to its next turn, and what it has used."""
+    """What the session is doing, what applies to its next turn, and what it has used.
+
+    `choices` are the model, agent, mode, effort, steps and budget of that turn, `waiting` the
+    ids of the calls that wait for a person.
+    """
 
     session_id: str
     seq: Seq
@@ -90,7 +94,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     subagents_usage: Usage
     subagents_cost: Cost
     context: ContextFill = ContextFill(0, 0)
-    waiting: Sequence[str]  # ids of the calls that wait for a person
+    waiting: Sequence[str]
     subagents: Sequence[str]  # names of those that run
     background: Sequence[str] = ()  # names of the background commands that run
     # What a client of a server has to ask the user; elsewhere null.
@@ -115,7 +119,10 @@ class SnapshotMessage(Struct, frozen=True):
 
 
 class Snapshot(Placed, frozen=True, kw_only=True, tag="snapshot"):
-    """The conversation as the model has it now, after compaction and rewinds; and the status."""
+    """The conversation as the model has it now, after compaction and rewinds; and the status.
+
+    A program that joins late, or lost documents, continues from `seq` of the status.
+    """
 
     status: Status
     messages: Sequence[SnapshotMessage]
@@ -124,8 +131,8 @@ class Snapshot(Placed, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class History(Written, frozen=True, kw_only=True, tag="history"):
-    """What is older than this event is left out, except documents that still say something,
-    which come before this one.
+    """On a socket that asked for the newest events: what is older is left out, except
+    documents that still say something, which come before this one.
     """
 
     title: str
@@ -137,7 +144,7 @@ class History(Written, frozen=True, kw_only=True, tag="history"):
 
 
 class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
-    """A person set the budget of a turn."""
+    """A person set the budget of a turn; null: no limit."""
 
     dollars: Unlimited
     tokens: Unlimited
@@ -152,7 +159,7 @@ class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
 
 
 class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
-    """How much runs without asking from here on."""
+    """A person chose what runs without asking from here on."""
 
     mode: Mode
 
@@ -165,7 +172,7 @@ class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
 
 
 class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
-    """How hard the model thinks from the next turn on."""
+    """The reasoning effort from the next turn on."""
 
     effort: Effort
 
@@ -190,7 +197,7 @@ class TracingChanged(Written, frozen=True, kw_only=True, tag="tracing_changed"):
 
 
 class TeamMail(Written, frozen=True, kw_only=True, tag="team_mail"):
-    """A message between two members of the team; the session itself is `lead`."""
+    """A message between two members of the team; `lead` is the session itself."""
 
     sender: str
     to: str
@@ -206,7 +213,7 @@ class TeammateStatus(Written, frozen=True, kw_only=True, tag="teammate_status"):
 
 
 class TaskUpdate(Written, frozen=True, kw_only=True, tag="task_update"):
-    """Tasks of the project's board as this session left them."""
+    """Tasks of the board as this session left them, as `refold tasks show --json` prints them."""
 
     tasks: Sequence[BoardTask]
 
@@ -219,15 +226,16 @@ class TitleChanged(Written, frozen=True, kw_only=True, tag="title_changed"):
 
 
 class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"):
-    """The session works here from now on."""
+    """The session works in `directory` from here on, with these `added`; "": as before."""
 
     directory: str
     added: Sequence[str]
 
 
 class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started"):
-    """A command runs in the background from here on. `notify`: its end wakes the agent.
-    `moved`: the call ran it until the user moved it there.
+    """A command runs in the background from here on. With `notify`, its end wakes the agent.
+
+    With `moved`, the call ran it until a person moved it there.
     """
 
     name: str
@@ -239,8 +247,10 @@ class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started
 
 
 class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):
-    """A background command no longer runs. `code` is null if it was stopped, `text` the end
-    of its output, and the blob `whole` all of a long one.
+    """A background command no longer runs. `code` is null if it was stopped.
+
+    `text` is the end of its output, and the blob `whole` all of a long one. It is `lost` if
+    refold exited meanwhile.
     """
 
     name: str

@@ -14,7 +14,11 @@ from refold.views.stream_json.documents import Cost, Unlimited, Written
 
 
 class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
-    """A subagent starts. `title` is its task in a few words, `teammate` its name in a team."""
+    """A subagent starts. `title` is its task in a few words, `teammate` its name in a team.
+
+    With `background` the turn does not wait for it. It may work in the `directory` of a
+    working tree of its own, on the `branch`.
+    """
 
     child: str
     call_id: str
@@ -28,7 +32,7 @@ class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
 
 
 class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):
-    """The end of a subagent, with all its subagents."""
+    """The end of a subagent, with the `usage` and `cost` of it and all its subagents."""
 
     child: str
     outcome: Outcome
@@ -52,14 +56,18 @@ class SubagentBudget(Written, frozen=True, kw_only=True, tag="subagent_budget"):
 
 
 class SubagentStopped(Written, frozen=True, kw_only=True, tag="subagent_stopped"):
-    """A subagent was asked to stop."""
+    """A person or program asked this subagent to stop."""
 
     child: str
     reason: str
 
 
 class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
-    """The Python of the session begins with this variable."""
+    """The Python of the session begins with this variable. `blob` is its JSON.
+
+    `files` are those it was read from, with their hashes; `listed` is a blob with a very long
+    list of them.
+    """
 
     name: str
     blob: str
@@ -68,14 +76,14 @@ class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
 
 
 class Variables(Written, frozen=True, kw_only=True, tag="variables"):
-    """The Python of the session was kept: names and types; and what was lost, with why."""
+    """The variables of that Python were saved: their types; and what was lost, with the reason."""
 
     kept: Mapping[str, str]
     lost: Mapping[str, str]
 
 
 class VariablesRestored(Written, frozen=True, kw_only=True, tag="variables_restored"):
-    """They were restored in a new Python process; `source` is another session."""
+    """They were restored in a new Python process; `source` is another session that had them."""
 
     source: str
     kept: Mapping[str, str]
