@@ -9,7 +9,7 @@ import pytest
 
 from refold.cluster.database import Database
 from tests.cluster.postgresql import Server, postgresql_server
-from tests.cluster.servers import LoopbackServer, temporal_server
+from tests.cluster.servers import LoopbackServer, S3Server, s3_server, temporal_server
 
 _NUMBERS = count()
 
@@ -35,4 +35,10 @@ def database(server: Server, tenant: str) -> Generator[Database]:
 @pytest.fixture(scope="session")
 def temporal() -> Generator[LoopbackServer]:
     with temporal_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def s3() -> Generator[S3Server]:
+    with s3_server() as started:
         yield started

@@ -1,10 +1,11 @@
-"""A Temporal and a NATS server of a test's own, on loopback. They end with the process that started
+"""A Temporal, a NATS and an S3 server of a test's own, on loopback. They end with the process that started
 them, and they can be killed and started again on their port.
 
 Temporal is the development server, with its state in a file. Both programs come with packages that
 `uv.lock` pins by hash.
 """
 
+import json
 import shutil
 import signal
 import socket
@@ -12,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 _START_SECONDS = 60
+S3_KEY, S3_SECRET = "refold-key", "refold-secret"
 
 
 class LoopbackServer:
@@ -88,6 +90,43 @@ def nats_server(configuration: str = "") -> Generator[LoopbackServer]:
             server.kill()
 
 
+class S3Server(LoopbackServer):
+    """SeaweedFS, with one login, which may also create buckets."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What a process needs to use it, but for the bucket."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{self.address}", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": S3_KEY, "AWS_SECRET_ACCESS_KEY": S3_SECRET,
+        }  # fmt: skip
+
+
+@contextmanager
+def s3_server() -> Generator[S3Server]:
+    login = {"accessKey": S3_KEY, "secretKey": S3_SECRET}
+    users = [{"name": "refold", "credentials": [login], "actions": ["Admin", "Read", "Write", "List"]}]  # fmt: skip
+    with _directory() as directory:
+        file = directory / "s3.json"
+        file.write_text(json.dumps({"identities": users}))
+        ports = {part: _low_port() for part in ("s3", "filer", "master", "volume")}
+        listens = [f"-{part}.port={port}" for part, port in ports.items()]
+        server = S3Server(
+            directory,
+            [
+                _program("weed"), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={directory}",
+                "-s3", f"-s3.config={file}", "-volume.max=20", "-master.volumeSizeLimitMB=64",
+                "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                f"-s3.localSocket={directory}/s3", f"-filer.localSocket={directory}/filer", *listens,
+            ],
+            ports["s3"],
+        )  # fmt: skip
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
 @contextmanager
 def _directory() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="refold-cluster-") as directory:
@@ -99,6 +138,13 @@ def _program(name: str) -> str:
     if program is None:
         pytest.skip(f"{name} is not installed: it comes with `make test-peers`")
     return program
+
+
+def _low_port() -> int:
+    """A free one whose number plus 10,000 is a port, too: SeaweedFS listens there, too."""
+    while (port := _free_port()) + 10_000 >= 65_536:
+        pass
+    return port
 
 
 def _free_port() -> int:

@@ -1,18 +1,29 @@
-"""`refold cluster`: prepares and checks the database of REFOLD_SESSIONS.
+"""`refold cluster`: prepares and checks the database of REFOLD_SESSIONS, and the bucket of REFOLD_BUCKET.
 
 The tables and their migrations are in `cluster.schema`.
 """
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
+from refold.app.session_index import tenant_sessions
 from refold.cli.nodes import NATS_VARIABLE, TEMPORAL_VARIABLE
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
+
+if TYPE_CHECKING:
+    from refold.cluster.database import Database
+
+_WITHOUT_BUCKET = (
+    "Large content is stored in the database, up to 100 MiB each, and files do not follow a session to "
+    "another worker: REFOLD_BUCKET can name a bucket for both.\n"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,9 +32,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("init", "make the tables of refold, or update them"),
         (
             "check",
-            "check the database, Temporal and NATS; exit code 1 if something is wrong",
+            "check the database, the bucket, Temporal and NATS; exit code 1 if something is wrong",
         ),
         ("status", "show orders, sessions at work and workers, as JSON"),
+        (
+            "sweep",
+            "move large content from the database to the bucket, and delete there what belongs to no session",
+        ),
     ):
         one = subparsers.add_parser(name, help=about)
         one.add_argument("url", nargs="?", default="", metavar="URL",
@@ -50,14 +65,55 @@ def run(args: Namespace) -> int:
         status = anyio.run(read_status, chosen)
         write(msgspec.json.encode(status).decode() + "\n")
         return 0
+    if args.what == "sweep":
+        return _sweep(chosen)
+    return _check(chosen)
+
+
+def _sweep(chosen: "Database") -> int:
+    """Sweep the blobs of the tenant of REFOLD_TENANT."""
+    places = paths(os.environ)
+    if not places.bucket:
+        raise BadInput(
+            "REFOLD_BUCKET names no bucket, so nothing can be moved: set it, as in s3://BUCKET"
+        )
+    swept = tenant_sessions(places, chosen).blobs.sweep()
+    write(
+        f"{swept.moved} blobs were moved to {places.bucket}, and {swept.deleted} deleted\n"
+    )
+    return 0
+
+
+def _check(chosen: "Database") -> int:
     from refold.cluster.engine_ports import open_ports
 
     temporal, nats = (
         os.environ.get(name, "") for name in (TEMPORAL_VARIABLE, NATS_VARIABLE)
     )
-    problems = [*chosen.problems(), *open_ports(temporal, nats)]
+    problems = [*chosen.problems(), *_bucket_problems(chosen), *open_ports(temporal, nats)]
     for problem in problems:
         print_error(problem)
     if not problems:
         write(f"{chosen.place} is in order.\n")
+    if not paths(os.environ).bucket:
+        write(_WITHOUT_BUCKET)
     return 1 if problems else 0
+
+
+def _bucket_problems(chosen: "Database") -> Sequence[str]:
+    url = paths(os.environ).bucket
+    if not url:
+        return ()
+    from refold.cluster.bucket import is_unencrypted, tenant_objects
+
+    problems = list[str]()
+    try:
+        tenant_objects(url, chosen.tenant, os.environ).check()
+    except BadInput as error:
+        problems.append(str(error))
+    if is_unencrypted(os.environ):
+        problems.append(
+            "AWS_ENDPOINT_URL begins with http://, so the network between can read what goes to "
+            f"{url}: use https://"
+        )
+    return problems

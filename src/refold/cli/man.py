@@ -62,6 +62,10 @@ _FILE_ROWS = (
 _VARIABLE_ROWS = (
     ("REFOLD_HOME", "One directory for all of these files."),
     ("REFOLD_SESSIONS", "The PostgreSQL database that has the sessions, as a URL."),
+    (
+        "REFOLD_BUCKET",
+        "s3://BUCKET/PREFIX for large content of that database, and for files that follow a session.",
+    ),
     ("REFOLD_TEMPORAL", "HOST:PORT of the Temporal of workers and web nodes."),
     ("REFOLD_NATS", "The NATS of workers and web nodes, as a URL."),
     ("REFOLD_TENANT", "The tenant whose sessions in that database are seen."),

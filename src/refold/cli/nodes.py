@@ -18,7 +18,7 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
-from refold.app.session_index import session_index
+from refold.app.session_index import session_index, tenant_sessions
 from refold.cli.launch import launch_at
 from refold.cli.serve import (
     DEFAULT_PORT,
@@ -141,11 +141,10 @@ async def _open_tenant(
     """The sessions of a tenant, in a directory that stays empty."""
     from refold.client.nodes.web_host import WebHost
     from refold.cluster.database import Database
-    from refold.cluster.sessions import PostgreSQLSessions
 
     places = replace(paths(os.environ), tenant=tenant)
     database = Database(places.sessions, tenant)
-    home = PostgreSQLSessions(database, places.data / "sessions")
+    home = tenant_sessions(places, database)
     start = partial(launch_at, args, places, home)
     try:
         with tempfile.TemporaryDirectory(prefix="refold-web-") as empty:
@@ -170,6 +169,10 @@ def _services(args: Namespace) -> "Services":
         )
     chosen = database(url, places.tenant)
     chosen.check()
+    if places.bucket:
+        from refold.cluster.bucket import tenant_objects
+
+        tenant_objects(places.bucket, places.tenant, os.environ).check()
     temporal = args.temporal or os.environ.get(TEMPORAL_VARIABLE, "")
     nats = args.nats or os.environ.get(NATS_VARIABLE, "")
     return Services(chosen, temporal, nats, print_error)

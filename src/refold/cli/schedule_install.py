@@ -18,6 +18,7 @@ from refold.programs import run as run_program
 UNIT_NAME = "refold-schedule"
 _RUNS_SYSTEMD = Path("/run/systemd/system")
 _PASSED_VARIABLES = (
+    "REFOLD_BUCKET",
     "REFOLD_HOME",
     "REFOLD_SESSIONS",
     "REFOLD_TENANT",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
+from refold.app.session_index import tenant_sessions
 from refold.cli.subcommands import SubcommandEntry
 from refold.config.paths import paths
 from refold.errors import BadInput
@@ -104,7 +105,6 @@ Action = Callable[["People", "PostgreSQLSessions", Namespace], Awaitable[None]]
 def _run(args: Namespace, action: Action) -> int:
     from refold.cluster.database import Database
     from refold.cluster.people import People
-    from refold.cluster.sessions import PostgreSQLSessions
 
     places = paths(os.environ)
     if not places.sessions:
@@ -113,7 +113,7 @@ def _run(args: Namespace, action: Action) -> int:
         )
     with closing(Database(places.sessions, args.tenant)) as database:
         database.check()
-        sessions = PostgreSQLSessions(database, places.data / "sessions")
+        sessions = tenant_sessions(places, database)
         anyio.run(action, People(database), sessions, args)
     return 0
 
@@ -164,6 +164,8 @@ async def _delete(
     if not args.yes:
         what = f"{size.sessions} sessions and {size.people} people of {args.tenant}"
         raise BadInput(_NO_YES.format(what=what))
+    if sessions.objects is not None:
+        await anyio.to_thread.run_sync(sessions.objects.delete_below)
     await people.delete_tenant(args.tenant)
     write(f"{args.tenant} was deleted: {size.sessions} sessions, {size.people} people\n")
 

@@ -16,13 +16,14 @@ import anyio
 from anyio import to_thread
 from msgspec.structs import replace
 
+from refold.cluster.blobs import TenantBlobs
+from refold.cluster.bucket import TenantObjects
 from refold.cluster.card_index import PostgreSQLCards
 from refold.cluster.database import Connection, Database, Row
 from refold.cluster.store import (
     PostgreSQLStore,
     held_error,
     parse_holder,
-    read_blob,
     read_lines,
 )
 from refold.errors import JournalError
@@ -42,7 +43,6 @@ from refold.journal.state.event_history import EventHistory, LineEntries
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import DIRECTORY_NAME as BLOBS_DIRECTORY
-from refold.journal.store.blobs import is_name
 from refold.journal.store.delete import SessionSize
 from refold.journal.store.tree_reader import TreeFollower, entries_of, tree_of
 
@@ -76,11 +76,7 @@ from refold.journal where tenant = refold.tenant() and session = $1
 _SIZE_SQL = f"""
 select count(*) as sessions,
   coalesce(sum((select sum(length(line)) from refold.line l
-    where l.tenant = j.tenant and l.session = j.session)), 0)::bigint as lines,
-  coalesce(sum((select count(*) from refold.blob b
-    where b.tenant = j.tenant and b.session = j.session)), 0)::bigint as blobs,
-  coalesce(sum((select sum(length(content)) from refold.blob b
-    where b.tenant = j.tenant and b.session = j.session)), 0)::bigint as content
+    where l.tenant = j.tenant and l.session = j.session)), 0)::bigint as lines
 from refold.journal j {_TREE_SQL} and lines > 0
 """
 
@@ -92,8 +88,11 @@ def _no_progress(done: int, remaining: int) -> None:
 class PostgreSQLSessions:
     """Implements `SessionIndex`. `root` is where files of sessions would be on this machine."""
 
-    def __init__(self, database: Database, root: Path) -> None:
+    def __init__(
+        self, database: Database, root: Path, objects: TenantObjects | None = None
+    ) -> None:
         self._database, self.root = database, root
+        self.objects, self.blobs = objects, TenantBlobs(database, objects)
 
     def new_id(self, started_at: float) -> str:
         while self.look_up(name := random_id(started_at)) is not None:
@@ -183,7 +182,7 @@ class PostgreSQLSessions:
         return [row["session"].rpartition("/")[2] for row in rows]
 
     def blob(self, session: str, name: str) -> bytes:
-        return self._database.call(lambda db: read_blob(db, session, name))
+        return self.blobs.get(session, name)
 
     def refuse_links(self, session: str) -> None:
         """There are none."""
@@ -206,7 +205,7 @@ class PostgreSQLSessions:
         return f"{session} in {self._database.place}"
 
     def store(self, session: str) -> PostgreSQLStore:
-        return PostgreSQLStore(self._database, session)
+        return PostgreSQLStore(self._database, session, self.blobs)
 
     def leftovers(self) -> Sequence[str]:
         return ()
@@ -248,8 +247,8 @@ class PostgreSQLSessions:
 
     def size(self, session: str) -> SessionSize:
         row: Any = self._row(_SIZE_SQL, session)
-        files = row["sessions"] + row["blobs"]
-        return SessionSize(row["sessions"], files, row["lines"] + row["content"])
+        blobs, size = self.blobs.size(session)
+        return SessionSize(row["sessions"], row["sessions"] + blobs, row["lines"] + size)
 
     def delete(self, session: str) -> None:
         anyio.run(self._delete, session)
@@ -268,6 +267,8 @@ class PostgreSQLSessions:
                     holder = await to_thread.run_sync(self._holder, name)
                     raise held_error(name, holder or writer_lock.Writer())
                 locks.push_async_callback(self._database.unlock, name, owner)
+            # First, so that a deletion that was interrupted can be done again.
+            await to_thread.run_sync(self.blobs.delete_objects, session)
             await self._database.run(lambda db: _delete_rows(db, session))
 
     def _holder(self, session: str) -> writer_lock.Writer | None:
@@ -304,12 +305,9 @@ class PostgreSQLSessions:
         lines = self._lines(session).read(0)
         file = directory / log_file.FILE_NAME
         file.write_bytes(b"".join(line + b"\n" for line in lines))
-        names = f"select name from refold.blob {_SESSION_SQL}"
-        content = f"select content from refold.blob {_SESSION_SQL} and name = $2"
-        for row in self._database.call(lambda db: db.fetch(names, session)):
-            if is_name(name := row["name"]):  # whatever it contains: a check looks at it
-                blob: Any = self._row(content, session, name)
-                (directory / BLOBS_DIRECTORY / name).write_bytes(blob["content"])
+        for name in self.blobs.names(session):
+            content = self.blobs.read_unchecked(session, name)  # a check looks at it
+            (directory / BLOBS_DIRECTORY / name).write_bytes(content)
         for child in self.children(session):
             self._write_files(files, f"{session}/{child}")
 

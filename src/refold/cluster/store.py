@@ -2,18 +2,18 @@
 
 A line is *written* when its transaction is committed, before the server has flushed it, and *kept*
 once a later commit was flushed: the server flushes its log in order. One function of the database
-appends, and it checks writer and number of lines in the statement that reserves their place.
+appends, and it checks writer and number of lines in the statement that reserves their place. Blobs are
+in `blobs`.
 """
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from refold.cluster.blobs import SessionBlobs, TenantBlobs
 from refold.cluster.database import Connection, Database
 from refold.errors import Conflict, Fenced, Held, JournalError
-from refold.journal.store.blobs import is_name
 from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Views
 from refold.journal.store.writer_lock import Writer, current_writer, describe_holder
 
@@ -34,10 +34,12 @@ _OUTCOME_WRITTEN, _OUTCOME_FENCED = 0, 1
 class PostgreSQLStore:
     """Lets one writer write a session, which has its lock: alone, or, with a claim, shared."""
 
-    def __init__(self, database: Database, session: str) -> None:
+    def __init__(
+        self, database: Database, session: str, blobs: TenantBlobs | None = None
+    ) -> None:
         self._database, self._session = database, session
         self._fence, self._epoch, self._is_all_kept = Fence(), 0, True
-        self.blobs: Blobs = PostgreSQLBlobs(database, session)
+        self.blobs: Blobs = SessionBlobs(blobs or TenantBlobs(database), session)
         self.views: Views = NoViews()
 
     async def read_claim(self) -> int:
@@ -102,26 +104,6 @@ class PostgreSQLStore:
         return await self._database.run(lambda db: db.fetchval(query, *values))
 
 
-class PostgreSQLBlobs:
-    """The blobs of one session."""
-
-    def __init__(self, database: Database, session: str) -> None:
-        self._database, self._session = database, session
-
-    async def put(self, blob: bytes) -> str:
-        name = sha256(blob).hexdigest()
-        query = (
-            "insert into refold.blob(session, name, content) values($1, $2, $3) "
-            "on conflict do nothing"
-        )
-        values = self._session, name, blob
-        await self._database.run(lambda db: db.execute(query, *values))
-        return name
-
-    async def get(self, name: str) -> bytes:
-        return await self._database.run(lambda db: read_blob(db, self._session, name))
-
-
 def held_error(session: str, holder: Writer) -> Held:
     return Held(
         f"{session} is being written by {describe_holder(holder)}: end that one first"
@@ -139,15 +121,3 @@ def parse_holder(text: str) -> Writer:
 async def read_lines(db: Connection, session: str, after: int = 0) -> Sequence[bytes]:
     query = f"select line from refold.line {_OF_SESSION_SQL} and seq > $2 order by seq"
     return [row["line"] for row in await db.fetch(query, session, after)]
-
-
-async def read_blob(db: Connection, session: str, name: str) -> bytes:
-    if not is_name(name):
-        raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
-    query = f"select content from refold.blob {_OF_SESSION_SQL} and name = $2"
-    content = await db.fetchval(query, session, name)
-    if content is None:
-        raise JournalError(f"the blob {name} of {session} is missing")
-    if sha256(content).hexdigest() != name:
-        raise JournalError(f"the blob {name} of {session} was changed after it was written")
-    return content

@@ -26,6 +26,7 @@ SHARED_MODEL = "AGENT_MODEL"
 _VARIABLE_PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
     {
+        "REFOLD_BUCKET",
         "REFOLD_HOME",
         "REFOLD_MODELS",
         "REFOLD_NATS",

@@ -25,6 +25,7 @@ class Paths(Struct, frozen=True):
     state: Path  # logs, input history
     sessions: str = ""  # the URL of a database that has the sessions instead of `data`
     tenant: str = DEFAULT_TENANT  # whose sessions in that database are seen
+    bucket: str = ""  # s3://BUCKET/PREFIX, which has the blobs of that database
 
     @property
     def settings(self) -> Path:
@@ -73,18 +74,20 @@ def paths(environ: Mapping[str, str]) -> Paths:
     """The directories of refold; creates none. Raises `BadInput` without HOME."""
     sessions = environ.get("REFOLD_SESSIONS", "")
     tenant = environ.get("REFOLD_TENANT") or DEFAULT_TENANT
+    bucket = environ.get("REFOLD_BUCKET", "")
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()
         except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
-        return Paths(whole, whole, whole, sessions, tenant)
+        return Paths(whole, whole, whole, sessions, tenant, bucket)
     return Paths(
         _xdg(environ, "XDG_CONFIG_HOME", ".config"),
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
         _xdg(environ, "XDG_STATE_HOME", ".local/state"),
         sessions,
         tenant,
+        bucket,
     )
 
 

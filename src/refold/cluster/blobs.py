@@ -1,0 +1,163 @@
+"""The blobs of a tenant: objects in its bucket, or rows in the database if it has none.
+
+A blob that the bucket does not take, because it is away, becomes a row, so that no turn waits or ends
+for it. `sweep` moves such rows to the bucket later. A blob belongs to one session and is deleted with it;
+one without an event, whose writer died, too.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from anyio import to_thread
+from msgspec import Struct
+
+from refold.cluster.bucket import BucketError, TenantObjects
+from refold.cluster.database import Database
+from refold.errors import JournalError
+from refold.journal.store.blobs import is_name
+
+MAX_ROW_BYTES = 100 * 1024 * 1024
+_BLOBS_FOLDER = "blobs"  # in that of the session
+_OWN_SQL = "where tenant = refold.tenant() and session = $1"
+_PUT_SQL = "insert into refold.blob(session, name, content) values($1, $2, $3) on conflict do nothing"
+_SIZE_SQL = """
+select count(*), coalesce(sum(length(content)), 0)::bigint from refold.blob
+where tenant = refold.tenant() and (session = $1 or starts_with(session, $1 || '/'))
+"""
+_ORPHAN_AGE = timedelta(days=1)  # a session's first blob may be there before its first line
+
+
+class Swept(Struct, frozen=True):
+    """`moved` rows became objects; `deleted` objects belonged to sessions that are gone."""
+
+    moved: int
+    deleted: int
+
+
+class TenantBlobs:
+    """The blobs of the tenant of `database`. It blocks: call it in a thread."""
+
+    def __init__(self, database: Database, objects: TenantObjects | None = None) -> None:
+        self._database, self._objects = database, objects
+
+    def put(self, session: str, blob: bytes) -> str:
+        """Return the name once the blob is *kept*."""
+        name = sha256(blob).hexdigest()
+        if self._objects is not None:
+            try:
+                self._objects.put(_key(session, name), blob)
+            except BucketError as error:
+                self._put_row(session, name, blob, error)
+            return name
+        self._put_row(session, name, blob)
+        return name
+
+    def get(self, session: str, name: str) -> bytes:
+        """Raises `JournalError` if there is no such blob, or another content."""
+        if not is_name(name):
+            raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
+        blob = self._row(session, name)
+        if blob is None and self._objects is not None:
+            blob = self._objects.get(_key(session, name))
+        if blob is None:
+            raise JournalError(f"the blob {name} of {session} is missing")
+        if sha256(blob).hexdigest() != name:
+            raise JournalError(
+                f"the blob {name} of {session} was changed after it was written"
+            )
+        return blob
+
+    def read_unchecked(self, session: str, name: str) -> bytes:
+        """The content, whatever it is."""
+        blob = self._row(session, name)
+        if blob is None and self._objects is not None:
+            blob = self._objects.get(_key(session, name))
+        return blob or b""
+
+    def names(self, session: str) -> Sequence[str]:
+        """The blobs of this session, without those of its subagents."""
+        query = f"select name from refold.blob {_OWN_SQL}"
+        rows = self._database.call(lambda db: db.fetch(query, session))
+        names = {row["name"]: None for row in rows}
+        if self._objects is not None:
+            for item in self._objects.list(f"{session}/{_BLOBS_FOLDER}"):
+                names[item.key.rpartition("/")[2]] = None
+        return [name for name in names if is_name(name)]
+
+    def size(self, session: str) -> tuple[int, int]:
+        """The number of files and their bytes, with those of its subagents and its checkpoints."""
+        row: Any = self._database.call(lambda db: db.fetchrow(_SIZE_SQL, session))
+        count, total = row[0], row[1]
+        if self._objects is not None:
+            for item in self._objects.list(session):
+                count, total = count + 1, total + item.size
+        return count, total
+
+    def delete_objects(self, session: str) -> None:
+        """Delete what the bucket has of the session and its subagents. Rows go with their session."""
+        if self._objects is not None:
+            self._objects.delete_below(session)
+
+    def sweep(self) -> Swept:
+        """Move rows to the bucket, and delete the objects of sessions that do not exist."""
+        if self._objects is None:
+            return Swept(0, 0)
+        query = "select session, name from refold.blob where tenant = refold.tenant()"
+        rows = self._database.call(lambda db: db.fetch(query))
+        for row in rows:
+            self._move(row["session"], row["name"])
+        return Swept(len(rows), self._delete_orphans(self._objects))
+
+    def _move(self, session: str, name: str) -> None:
+        assert self._objects is not None, "`sweep` has looked"
+        blob = self._row(session, name)
+        if blob is not None:
+            self._objects.put(_key(session, name), blob)
+            query = f"delete from refold.blob {_OWN_SQL} and name = $2"
+            self._database.call(lambda db: db.execute(query, session, name))
+
+    def _delete_orphans(self, objects: TenantObjects) -> int:
+        query = "select session from refold.journal where tenant = refold.tenant()"
+        known = {row["session"] for row in self._database.call(lambda db: db.fetch(query))}
+        orphans = [
+            item.key
+            for item in objects.list()
+            if item.key.partition("/")[0] not in known
+            and objects.is_older(item, _ORPHAN_AGE)
+        ]
+        objects.delete(orphans)
+        return len(orphans)
+
+    def _row(self, session: str, name: str) -> bytes | None:
+        query = f"select content from refold.blob {_OWN_SQL} and name = $2"
+        return self._database.call(lambda db: db.fetchval(query, session, name))
+
+    def _put_row(
+        self, session: str, name: str, blob: bytes, bucket_error: BucketError | None = None
+    ) -> None:
+        if len(blob) > MAX_ROW_BYTES:
+            raise bucket_error or JournalError(
+                f"a blob of {session} has {len(blob) >> 20} MiB, and the database takes at most "
+                f"{MAX_ROW_BYTES >> 20}: name a bucket with REFOLD_BUCKET"
+            )
+        self._database.call(lambda db: db.execute(_PUT_SQL, session, name, blob))
+
+
+class SessionBlobs:
+    """Implements `Blobs` for one session."""
+
+    def __init__(self, blobs: TenantBlobs, session: str) -> None:
+        self._blobs, self._session = blobs, session
+
+    async def put(self, blob: bytes) -> str:
+        return await to_thread.run_sync(partial(self._blobs.put, self._session, blob))
+
+    async def get(self, name: str) -> bytes:
+        return await to_thread.run_sync(partial(self._blobs.get, self._session, name))
+
+
+def _key(session: str, name: str) -> str:
+    return f"{session}/{_BLOBS_FOLDER}/{name}"

@@ -1,0 +1,202 @@
+"""The objects of a tenant in a bucket with an S3 API, through obstore.
+
+A bucket is shared by all nodes of a service, and a tenant has a prefix of its own in it: no key of
+another tenant can be made from any id or name. Its address is `s3://BUCKET/PREFIX`. Keys and endpoint are
+the variables that Amazon's own tools read. `blobs` and `workspace_packs` say what is stored.
+"""
+
+import base64
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from refold.errors import BadInput, JournalError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+BUCKET_VARIABLE = "REFOLD_BUCKET"
+_URL_SCHEME = "s3://"
+_CONNECT_SECONDS = 5
+_REQUEST_SECONDS = 60  # without an answer; uploads are sent in pieces
+_RETRY_SECONDS = 10
+_MAX_RETRIES = 3
+_PROBE_KEY = ".refold-check"
+_CHECK_KEYS = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have the keys)"
+_REMEDIES: Mapping[str, str] = {
+    "AccessDenied": _CHECK_KEYS,
+    "InvalidAccessKeyId": _CHECK_KEYS,
+    "SignatureDoesNotMatch": _CHECK_KEYS,
+    "NoSuchBucket": " (create the bucket: refold makes none)",
+}
+_EXTRA_MISSING = (
+    "a bucket needs packages that are not installed here: pip install 'refold[cluster]', or, in a "
+    "checkout, uv sync --extra cluster"
+)
+
+
+class StoredObject(Struct, frozen=True):
+    key: str
+    size: int
+    changed: datetime
+
+
+class BucketError(JournalError):
+    """The bucket cannot be reached, or refuses."""
+
+
+class TenantObjects:
+    """The objects of one tenant. It blocks: call it in a thread. Raises `BucketError`.
+
+    A key has parts, separated by `/`, that are ids or names of refold.
+    """
+
+    def __init__(self, store: "ObjectStore", place: str, tenant: str) -> None:
+        self._store, self.place = store, place
+        self._prefix = tenant_prefix(tenant)
+
+    def put(self, key: str, content: bytes | Path) -> None:
+        """Return once it is stored. An object with this key is replaced."""
+        with self._as_bucket_errors("write", key):
+            self._store.put(self._path(key), content)
+
+    def get(self, key: str) -> bytes | None:
+        """The content; None if there is no such object."""
+        with self._as_bucket_errors("read", key):
+            try:
+                return bytes(self._store.get(self._path(key)).bytes())
+            except FileNotFoundError:
+                return None
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The content in pieces. A missing object is an error."""
+        with self._as_bucket_errors("read", key):
+            for piece in self._store.get(self._path(key)).stream():
+                yield bytes(piece)
+
+    def list(self, folder: str = "") -> Iterator[StoredObject]:
+        """The objects below a key, or all, in the order of their keys."""
+        above = self._path(folder) if folder else self._prefix
+        with self._as_bucket_errors("list", folder):
+            store: Any = self._store  # its list is typed for Arrow, too
+            for page in store.list(f"{above}/"):
+                for item in page:
+                    key = item["path"][len(self._prefix) + 1 :]
+                    yield StoredObject(key, item["size"], item["last_modified"])
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete these objects. One that is not there is no error."""
+        if keys:
+            with self._as_bucket_errors("delete", keys[0]):
+                self._store.delete([self._path(key) for key in keys])
+
+    def delete_below(self, folder: str = "") -> None:
+        """Delete all objects below a key, or all of the tenant."""
+        self.delete([item.key for item in self.list(folder)])
+
+    def is_older(self, item: StoredObject, age: timedelta) -> bool:
+        """Whether an object was not changed for so long."""
+        return datetime.now(item.changed.tzinfo) - item.changed > age
+
+    def check(self) -> None:
+        """Raise `BadInput` unless objects can be written, read and deleted."""
+        try:
+            self.put(_PROBE_KEY, b"probe")
+            if self.get(_PROBE_KEY) != b"probe":
+                raise BadInput(f"{self.place} does not return what was written to it")
+            self.delete([_PROBE_KEY])
+        except BucketError as error:
+            raise BadInput(str(error)) from error
+
+    def _path(self, key: str) -> str:
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or not part.isascii() for part in parts):
+            raise JournalError(f"{key!r} cannot be the key of an object")
+        return f"{self._prefix}/{key}"
+
+    @contextmanager
+    def _as_bucket_errors(self, what: str, key: str) -> Generator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            reason = explain(error)
+            raise BucketError(
+                f"cannot {what} {key or 'objects'} in {self.place}: {reason}"
+            ) from error
+
+
+def tenant_prefix(tenant: str) -> str:
+    """What all keys of a tenant begin with, before a `/`. No two tenants have the same one."""
+    return "t-" + base64.urlsafe_b64encode(tenant.encode()).decode().rstrip("=")
+
+
+def tenant_objects(url: str, tenant: str, environ: Mapping[str, str]) -> TenantObjects:
+    """The objects of a tenant in the bucket at `url`. Raises `BadInput` for a wrong address."""
+    return TenantObjects(
+        _open_bucket(url, environ.get("AWS_ENDPOINT_URL", "")), url, tenant
+    )
+
+
+def is_unencrypted(environ: Mapping[str, str]) -> bool:
+    """Whether the endpoint is another machine that is reached without TLS."""
+    endpoint = urlsplit(environ.get("AWS_ENDPOINT_URL", ""))
+    return endpoint.scheme == "http" and endpoint.hostname not in (
+        "127.0.0.1",
+        "::1",
+        "localhost",
+    )
+
+
+def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
+    parts = urlsplit(url)
+    if (
+        not url.startswith(_URL_SCHEME)
+        or not parts.netloc
+        or parts.query
+        or "@" in parts.netloc
+    ):
+        raise BadInput(
+            f"{BUCKET_VARIABLE} is {url!r}: give it as s3://BUCKET or s3://BUCKET/PREFIX, and keys and "
+            "endpoint as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        )
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise BadInput(_EXTRA_MISSING) from error
+    seconds = f"{_CONNECT_SECONDS}s", f"{_REQUEST_SECONDS}s"
+    try:
+        return S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": seconds[0],
+                "timeout": seconds[1],
+            },
+            retry_config={
+                "max_retries": _MAX_RETRIES,
+                "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+            },
+        )
+    except BaseError as error:
+        raise BadInput(f"{url} cannot be used: {explain(error)}") from error
+
+
+def explain(error: Exception) -> str:
+    """The server's own words and what to do, of the pages that obstore prints."""
+    text = str(error)
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    if code is None:
+        return text.partition("\n")[0].strip()
+    message = re.search(r"<Message>([^<]*)</Message>", text)
+    reason = f"{code[1]}: {message[1].strip()}" if message else code[1]
+    return f"{reason}{_REMEDIES.get(code[1], '')}"
