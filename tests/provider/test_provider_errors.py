@@ -393,21 +393,18 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
     assert isinstance(whole.body, bytes)
     result = Answer(whole.body[:500], headers=whole.headers, then="hang")
 
-    async def main() -> float:
-        silent = Answer(before=60)
+    async def main() -> None:
+        silent = Answer(before=1e9)
         async with open_wire(wire, silent if when == "before" else result) as (
             provider,
             server,
         ):
-            start = anyio.current_time()
             with anyio.move_on_after(0.05):
                 await stream_deltas(provider)
-            took = anyio.current_time() - start
             while when == "within" and server.open:
                 await anyio.lowlevel.checkpoint()
-            return took
 
-    assert anyio.run(main) < 1.0
+    anyio.run(main)  # it ends: the server hangs until its connection is closed
 
 
 @pytest.mark.parametrize("wire", WIRES)

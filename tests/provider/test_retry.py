@@ -230,15 +230,16 @@ def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:
     assert (waits.waited, caught.value.retry_after) == ([], 3600)
 
 
-def test_retry_wait_can_be_cancelled_at_once() -> None:
-    async def main() -> float:
-        inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
-        start = anyio.current_time()
+def test_a_cancelled_wait_for_a_retry_sends_no_further_request() -> None:
+    inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
+
+    async def main() -> None:
         with anyio.move_on_after(0.02):
             await stream_deltas(RetryingProvider(inner))
-        return anyio.current_time() - start
 
-    assert anyio.run(main) < 1.0
+    anyio.run(main)
+
+    assert len(inner.heard) == 1
 
 
 def test_response_without_done_is_not_retried() -> None:

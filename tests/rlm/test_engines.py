@@ -1,5 +1,6 @@
 """The contract of a worker, which holds for both engines: CPython, and Monty (`refold[monty]`)."""
 
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -152,8 +153,11 @@ def test_code_is_limited_in_time_and_memory_and_the_worker_survives(
 
         await session.cell("x = 1")
         await session.persist()
+        begin = time.monotonic()
         cell = await session.worker.run("lm('a', 'b')", slow, session.printed.append)
-        assert (cell.text, cell.seconds < 0.5) == ("'lm'", True)  # waiting does not count
+        wall_seconds = time.monotonic() - begin
+        assert cell.text == "'lm'"
+        assert cell.seconds < wall_seconds - 0.6  # waiting does not count
         cell = await session.cell("while True: pass")
         assert cell.failed
         assert "Stopped: the cell ran over 0.5 s" in cell.text

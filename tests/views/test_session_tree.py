@@ -1,9 +1,10 @@
 """A tree of sessions as it is shown: agent, progress, usage."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 
 import msgspec
 import pytest
@@ -25,7 +26,8 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.session_tree import Node, find, walk
-from refold.journal.store.tree_reader import tree
+from refold.journal.store.session_files import CHILDREN_DIRECTORY
+from refold.journal.store.tree_reader import JournalLines, tree, tree_of
 from refold.values.messages import ToolCall
 from refold.values.usage import Spent, Usage
 from refold.views.activity import activity_of, spent_by
@@ -335,7 +337,25 @@ def test_an_address_finds_its_node(tmp_path: Path) -> None:
         find(root, ("child-9",))
 
 
-def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
+class CountedLines(JournalLines):
+    """Counts how often the journals of a tree are read."""
+
+    def __init__(self, path: Path, reads: Counter[str]) -> None:
+        super().__init__(path)
+        self._directory, self._reads = path, reads
+        self.read = partial(self._read_counted, self.read)
+
+    def _read_counted(
+        self, read_lines: Callable[[int], Sequence[bytes]], after: int
+    ) -> Sequence[bytes]:
+        self._reads[self.name] += 1
+        return read_lines(after)
+
+    def below(self, child: str) -> "CountedLines":
+        return CountedLines(self._directory / CHILDREN_DIRECTORY / child, self._reads)
+
+
+def test_a_tree_of_1000_leaf_calls_and_50_subagents_reads_each_journal_once(
     tmp_path: Path,
 ) -> None:
     names = [f"child-{n}" for n in range(1, 51)]
@@ -345,10 +365,9 @@ def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
         (tmp_path / "children" / name).mkdir()
         (tmp_path / "children" / name / "events.jsonl").write_bytes(whole)
 
-    began = perf_counter()
-    result = row(tmp_path)
+    reads = Counter[str]()
+    result = tree_row(tree_of(CountedLines(tmp_path, reads), ID), 1000.0, words)
     lines = tree_lines(result, 100, every_leaf=True)
-    took = perf_counter() - began
 
     assert (result.all_leaves.count, len(lines)) == (1000, 2 + 50 * 2 + 1000 + 1)
-    assert took < 1.0
+    assert (len(reads), set(reads.values())) == (51, {1})
