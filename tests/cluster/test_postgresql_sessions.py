@@ -13,10 +13,20 @@ from pathlib import Path
 import anyio
 import pytest
 
+from bench.session_lists import fill
+from refold.cluster.card_index import (
+    ASKING_SQL,
+    ID_SQL,
+    MATCHES_SQL,
+    NAME_SQL,
+    UNINDEXED_SQL,
+    list_query,
+)
 from refold.cluster.database import Database
-from refold.cluster.sessions import PostgreSQLSessions
+from refold.cluster.sessions import NEWEST_SQL, PostgreSQLSessions
 from refold.cluster.store import PostgreSQLStore
 from refold.errors import BadInput, Conflict, Fenced, Held, JournalError
+from refold.journal.catalogue.card_filter import CardFilter
 from refold.journal.copy_session import copy_session
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
@@ -266,6 +276,30 @@ def test_lines_that_were_added_are_indexed_by_the_next_query(
     assert [hit.seq for hit in sessions.catalogue().search("bicycle", 5)] == [3]
 
 
+def test_lists_are_read_from_indexes(database: Database) -> None:
+    """So that they take as long with a million sessions. 400 of these are in one directory."""
+    fill(database, 4_000)
+    lists = {
+        "card_by_shelf": CardFilter(archived=False),
+        "card_by_directory": CardFilter("/work/7"),
+        "card_tagged": CardFilter(tags=frozenset(("blue",))),
+        "card_open": CardFilter(open=True),
+    }
+    plans = dict[str, str]()
+    for name, wanted in lists.items():
+        query, values = list_query(wanted, (1_900_000_000.0, ONE))
+        plans[name] = _plan(database, query, *values)
+    plans["card_asking"] = _plan(database, ASKING_SQL, ["s00000001"])
+    for name, key in (("card_by_id", ID_SQL), ("card_by_name", NAME_SQL)):
+        query = f"select card {MATCHES_SQL.format(key=key)} limit 2"
+        plans[name] = _plan(database, query, "name 30", "name 30\U0010ffff")
+    plans["journal_unindexed"] = _plan(database, UNINDEXED_SQL)
+    plans["journal_by_time"] = _plan(database, NEWEST_SQL, 1_900_000_000.0, ONE)
+
+    for name, plan in plans.items():
+        assert (name in plan, "Seq Scan" in plan) == (True, False), plan
+
+
 def test_a_line_that_was_changed_by_hand_is_reported(
     server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
 ) -> None:
@@ -383,6 +417,12 @@ def test_a_database_that_cannot_be_used_is_one_clear_error(
             lambda db: db.execute("select 1")
         )
     assert "secret" not in str(raised.value)
+
+
+def _plan(database: Database, query: str, *values: object) -> str:
+    """The plan of a query, as PostgreSQL explains it."""
+    rows = database.call(lambda db: db.fetch(f"explain {query}", *values))
+    return "\n".join(row[0] for row in rows)
 
 
 def _url_of_role(server: Server, role: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from refold.client.list_watch import ListWatch
 from refold.client.stored_sessions import StoredSessions
 from refold.config.paths import paths
 from refold.journal.events.child_events import ChildBorn
@@ -151,6 +152,28 @@ async def test_each_change_of_the_list_comes_over_its_socket(
     assert changed == {"new": "done"}
 
 
+async def test_a_session_that_newer_ones_push_out_of_the_watched_list_is_not_gone(
+    sessions: JournalDirectory,
+) -> None:
+    put_journal(sessions, "old", *conversation_events("Hi"), changed=1.0)
+    put_journal(sessions, "gone", *conversation_events("Hi"), changed=2.0)
+    watch = ListWatch(StoredSessions(sessions), limit=2)
+    changed, gone = set[str](), set[str]()
+
+    async with anyio.create_task_group() as group, watch.watch() as watcher:
+        group.start_soon(watch.run)
+        await anyio.sleep(0.2)  # so that it has read the list
+        put_journal(sessions, "new", *conversation_events("Hi"), changed=3.0)
+        sessions.delete("gone")
+        put_journal(sessions, "newer", *conversation_events("Hi"), changed=4.0)
+        with anyio.fail_after(20):
+            while gone != {"gone"} or changed != {"new", "newer"}:
+                news = await watcher.next()
+                changed |= {document.id for document in news.changed}
+                gone |= set(news.gone)
+        group.cancel_scope.cancel()
+
+
 async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirectory) -> None:
     began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
     put_journal(
@@ -162,9 +185,9 @@ async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirector
     await recorder.open()
     try:
         put_journal(sessions, "parent/child-1", *asks)
-        before = StoredSessions(sessions).read_list()["parent"].activity
+        before = StoredSessions(sessions).newest(1)["parent"].activity
         put_journal(sessions, "parent/child-1", *asks, Answered("c2", allowed=True))
-        after = StoredSessions(sessions).read_list()["parent"].activity
+        after = StoredSessions(sessions).newest(1)["parent"].activity
     finally:
         await recorder.close()
 

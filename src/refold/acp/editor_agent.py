@@ -222,14 +222,14 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> ListSessionsResponse:
-        cards = await to_thread.run_sync(self._cards, cwd)
         if cursor and not (cursor.isascii() and cursor.isdecimal()):
             raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
         begin = int(cursor[:9]) if cursor else 0
-        more = str(begin + _PAGE_SESSIONS) if len(cards) > begin + _PAGE_SESSIONS else None
+        end = begin + _PAGE_SESSIONS
+        cards = await to_thread.run_sync(self._host.stored.cards, end + 1, cwd or "")
         return ListSessionsResponse(
-            sessions=[_info(card) for card in cards[begin : begin + _PAGE_SESSIONS]],
-            next_cursor=more,
+            sessions=[_info(card) for card in cards[begin:end]],
+            next_cursor=str(end) if len(cards) > end else None,
         )
 
     @_raise_protocol_errors
@@ -287,12 +287,6 @@ class EditorAgent:
         if (session := self._open.get(session_id)) is not None:
             with acting_as(self.person):
                 await session.cancel()
-
-    def _cards(self, cwd: str | None) -> Sequence[SessionDocument]:
-        """Return the sessions of a directory, or all, the last used first."""
-        cards = self._host.stored.cards()
-        real = os.path.realpath(cwd) if cwd else ""
-        return [card for card in cards if not cwd or card.directory == real]
 
     def _find_open(self, id_: str) -> OpenSession:
         session = self._open.get(id_)

@@ -4,18 +4,21 @@
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import anyio
 
 from refold.errors import BadInput
-from refold.journal.catalogue.session_card import Card, Hit, without_old_runs, works_in
+from refold.journal.catalogue.card_filter import CardFilter
+from refold.journal.catalogue.session_card import Card, Hit, works_in
 from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import CardCatalogue, SessionIndex
 
 __all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
 _READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
+_MAX_LISTED = 1_000  # newest sessions of a directory; others are found by id, name or text
 _MAX_TYPED_HITS = 200  # hits of a search while it is typed
 
 
@@ -73,11 +76,10 @@ class SessionCatalogue:
 
 
 def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
-    """The sessions of a directory that have messages, newest first.
+    """The newest sessions of a directory that have messages, the last written first.
 
     Of the runs of a schedule, only the newest is listed.
     """
-    works_here = works_in(directory)
-    cards = catalogue.cards(seconds=_READ_SECONDS)
-    titled = (card for card in cards if works_here(card) and card.about.title)
-    return without_old_runs(titled)
+    wanted = CardFilter(str(directory))
+    cards = catalogue.newest_first(wanted, seconds=_READ_SECONDS)
+    return list(islice((card for card in cards if card.about.title), _MAX_LISTED))

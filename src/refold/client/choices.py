@@ -5,6 +5,7 @@ Nothing is looked up before it is requested. The choice itself is an order to th
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,12 @@ class ModelChoices:
         """The models of the newest sessions, in every directory, that can be used now."""
         if not self._app.options.keep:
             return ()
-        cards = self._app.home.catalogue().cards(seconds=_READ_SECONDS)[:_MAX_SESSIONS]
-        names = dict.fromkeys(card.about.model or card.model for card in cards)
+        from refold.journal.catalogue.card_filter import CardFilter
+
+        catalogue = self._app.home.catalogue()
+        cards = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
+        newest = islice(cards, _MAX_SESSIONS)
+        names = dict.fromkeys(card.about.model or card.model for card in newest)
         return [name for name in names if name and self._is_usable(name)][:_MAX_RECENT]
 
     def _is_usable(self, name: str) -> bool:

@@ -17,6 +17,9 @@ from refold.errors import RefoldError
 from refold.views.session_list import SessionDocument, SessionsChanged
 
 _POLL_SECONDS = 1.0
+_MAX_WATCHED = (
+    1_000  # newest sessions; what happens to others is seen when a list is read again
+)
 _Listed: TypeAlias = Mapping[str, ListedSession]
 
 
@@ -50,10 +53,10 @@ class ListWatcher:
 
 
 class ListWatch:
-    """The list of these sessions. `run` must be running."""
+    """The newest sessions of these. `run` must be running."""
 
-    def __init__(self, stored: StoredSessions) -> None:
-        self._stored = stored
+    def __init__(self, stored: StoredSessions, limit: int = _MAX_WATCHED) -> None:
+        self._stored, self._limit = stored, limit
         self._watchers = list[ListWatcher]()
         self._wanted = anyio.Event()
 
@@ -80,7 +83,7 @@ class ListWatch:
 
     async def _read(self, before: _Listed | None) -> _Listed:
         """Read the list, and give each watcher what has changed since `before`."""
-        listed = await to_thread.run_sync(self._stored.read_list)
+        listed = await to_thread.run_sync(self._stored.newest, self._limit)
         if before is not None and listed != before:
             news = await to_thread.run_sync(self._compare, before, listed)
             for watcher in self._watchers:
@@ -88,8 +91,14 @@ class ListWatch:
         return listed
 
     def _compare(self, before: _Listed, now: _Listed) -> SessionsChanged:
-        changed = (session for id_, session in now.items() if before.get(id_) != session)
+        left = {id_: self._stored.find_listed(id_) for id_ in before.keys() - now.keys()}
+        others = {id_: session for id_, session in left.items() if session is not None}
+        changed = (
+            session
+            for id_, session in {**now, **others}.items()
+            if before.get(id_) != session
+        )
         return SessionsChanged(
             changed=tuple(map(self._stored.document, changed)),
-            gone=tuple(before.keys() - now.keys()),
+            gone=tuple(left.keys() - others.keys()),
         )

@@ -22,19 +22,19 @@ from refold.client.event_documents import (
 from refold.client.export import ExportChoice, export_session
 from refold.client.timelines import TimelinePage, Timelines
 from refold.errors import BadInput
-from refold.journal.catalogue.session_card import Card, without_old_runs
+from refold.journal.catalogue.card_filter import CardFilter, ListPosition
+from refold.journal.catalogue.session_card import Card
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex, TreeNews
 from refold.journal.state.session_tree import Node
 from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
+from refold.values.session_tags import PINNED_TAG
 from refold.views.call_summary import label
 from refold.views.cost import SpendingDocument, spending_document, tree_spending
 from refold.views.model_step import RequestDocument, request_document
 from refold.views.session_list import (
-    ARCHIVED_TAG,
-    PINNED_TAG,
     Activity,
     SearchHit,
     SessionDocument,
@@ -46,6 +46,8 @@ from refold.views.session_tree import TreeDocument, agent_of, tree_document, tre
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 
 _READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
+_ALL_LISTED = CardFilter()
+_MAX_RECENT = 1_000  # newest sessions whose directories are recent
 
 
 class ListedSession(Struct, frozen=True):
@@ -68,27 +70,35 @@ class StoredSessions:
         writer = self._home.writer(id_)
         return writer.text if writer else ""
 
-    def read_list(self) -> Mapping[str, ListedSession]:
-        """All sessions with a message by their ids, the last used first.
+    def newest(
+        self,
+        limit: int,
+        wanted: CardFilter = _ALL_LISTED,
+        after: ListPosition | None = None,
+    ) -> Mapping[str, ListedSession]:
+        """At most `limit` sessions of a list by their ids, the last used first.
 
-        Of the runs of a schedule, only the newest is listed.
+        Each has a message, or a name. Of the runs of a schedule, only the newest is listed.
         """
-        cards = self._home.catalogue().cards(seconds=_READ_SECONDS, children=True)
-        asking = {card.id.partition("/")[0] for card in cards if card.open and card.asking}
+        catalogue = self._home.catalogue()
+        listed = catalogue.newest_first(wanted, after=after, seconds=_READ_SECONDS)
+        cards = list(islice(filter(_is_shown, listed), limit))
+        asking = catalogue.asking([card.id for card in cards if card.open])
         return {
-            card.id: self._with_activity(card, asks=card.id in asking)
-            for card in without_old_runs(card for card in cards if not card.parent)
-            if card.about.title or card.about.name
+            card.id: self._with_activity(card, asks=card.id in asking) for card in cards
         }
 
-    def cards(self) -> Sequence[SessionDocument]:
-        """The documents of the sessions of `read_list`, in their order."""
-        return [self.document(session) for session in self.read_list().values()]
+    def cards(self, limit: int, directory: str = "") -> Sequence[SessionDocument]:
+        """The documents of the newest sessions, or of those that work in `directory`."""
+        sessions = self.newest(limit, CardFilter(directory))
+        return [self.document(session) for session in sessions.values()]
 
     def recent_directories(self) -> Sequence[str]:
-        """The directories of the sessions, that of the last used first."""
-        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
-        return tuple(dict.fromkeys(filter(None, (card.about.directory for card in cards))))
+        """The directories of the newest sessions, that of the last used first."""
+        catalogue = self._home.catalogue()
+        listed = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
+        directories = (card.about.directory for card in islice(listed, _MAX_RECENT))
+        return tuple(dict.fromkeys(filter(None, directories)))
 
     def page(
         self, limit: int, after: str = "", *, archived: bool = False
@@ -98,22 +108,26 @@ class StoredSessions:
         `after` is the cursor of a page, "" for the first; the cursor of the last page is "".
         Raises `BadInput` if `after` is not a cursor.
         """
-        bound = _position_of(after) if after else None
-        rest = [
-            session
-            for session in self.read_list().values()
-            if (ARCHIVED_TAG in session.card.about.tags) == archived
-            and (bound is None or _position(session.card) < bound)
-        ]
-        rest.sort(key=lambda session: _position(session.card), reverse=True)
-        cursor = _cursor(rest[limit - 1].card) if len(rest) > limit else ""
-        return [self.document(session) for session in rest[:limit]], cursor
+        pinned, position = _position_of(after) if after else (True, None)
+        sessions = list[ListedSession]()
+        if pinned:
+            wanted = CardFilter(pinned=True, archived=archived)
+            sessions += self.newest(limit + 1, wanted, position).values()
+            position = None
+        if len(sessions) <= limit:
+            wanted = CardFilter(pinned=False, archived=archived)
+            left = limit + 1 - len(sessions)
+            sessions += self.newest(left, wanted, position).values()
+        cursor = _cursor(sessions[limit - 1].card) if len(sessions) > limit else ""
+        return [self.document(session) for session in sessions[:limit]], cursor
+
+    def find_listed(self, id_: str) -> ListedSession | None:
+        """The session as it is in a list; None: it is in none."""
+        card = self._read_card(id_)
+        return self._with_its_activity(card) if card and _is_shown(card) else None
 
     def card(self, id_: str) -> SessionDocument:
-        if "/" in id_:
-            return self.document(self._read_subagent(id_))
-        known = self.read_list().get(id_)
-        return self.document(known or self._with_activity(Card(id_), asks=False))
+        return self.document(self._with_its_activity(self._read_card(id_) or Card(id_)))
 
     def document(self, session: ListedSession) -> SessionDocument:
         return replace(
@@ -132,12 +146,13 @@ class StoredSessions:
 
     def cut_off(self) -> Sequence[SessionDocument]:
         """The sessions whose turn ended with its process, or is open in this one."""
-        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
+        wanted = CardFilter(open=True, everything=True)
+        cards = self._home.catalogue().newest_first(wanted, seconds=_READ_SECONDS)
         own = os.getpid()
         return [
             self.document(self._with_activity(card, asks=False))
             for card in cards
-            if card.open and self._writer(card.id) in (0, own)
+            if self._writer(card.id) in (0, own)
         ]
 
     def entries(self, id_: str) -> Sequence[Entry]:
@@ -199,10 +214,14 @@ class StoredSessions:
         """The session as a file, in one of the forms of `views.export.formats`."""
         yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
 
-    def _read_subagent(self, id_: str) -> ListedSession:
-        cards = self._home.catalogue().cards(seconds=_READ_SECONDS, children=True)
-        card = next((card for card in cards if card.id == id_), Card(id_))
-        return self._with_activity(card, asks=bool(card.asking))
+    def _read_card(self, id_: str) -> Card | None:
+        return self._home.catalogue().card(id_, seconds=_READ_SECONDS)
+
+    def _with_its_activity(self, card: Card) -> ListedSession:
+        asks = bool(card.asking)
+        if card.open and not card.parent:
+            asks = bool(self._home.catalogue().asking([card.id]))
+        return self._with_activity(card, asks=asks)
 
     def _writer(self, id_: str) -> int:
         """The id of the process that writes it now; 0 if none does."""
@@ -229,21 +248,20 @@ class StoredSessions:
         return {tool.name: tool for tool in builtin()}
 
 
-def _position(card: Card) -> tuple[bool, float, str]:
-    """The position of a session in the pages of the list; the highest comes first."""
-    return PINNED_TAG in card.about.tags, card.changed, card.id
+def _is_shown(card: Card) -> bool:
+    return bool(card.about.title or card.about.name)
 
 
 def _cursor(card: Card) -> str:
-    pinned, changed, id_ = _position(card)
-    return f"{pinned:d}_{changed!r}_{id_}"
+    return f"{PINNED_TAG in card.about.tags:d}_{card.changed!r}_{card.id}"
 
 
-def _position_of(cursor: str) -> tuple[bool, float, str]:
+def _position_of(cursor: str) -> tuple[bool, ListPosition]:
+    """Whether the last session of a page is pinned, and its position."""
     pinned, _, rest = cursor.partition("_")
     changed, _, id_ = rest.partition("_")
     try:
-        return bool(int(pinned)), float(changed), id_
+        return bool(int(pinned)), (float(changed), id_)
     except ValueError as error:
         raise BadInput(
             f"{cursor!r} is not a cursor: use the address that the header Link of a page gives"

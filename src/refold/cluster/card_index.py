@@ -5,10 +5,11 @@ writer for longer than one of its own appends. Two processes may index the same 
 has done it. The tables are derived from the lines and can be emptied at any time.
 """
 
+import os
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from math import inf
 
@@ -16,25 +17,44 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.cluster.database import Connection, Database
+from refold.cluster.database import Connection, Database, Row
 from refold.errors import Corrupt, WrongFormat
 from refold.journal.catalogue import search_text
 from refold.journal.catalogue import session_card as session_cards
+from refold.journal.catalogue.card_filter import (
+    CardFilter,
+    ListPosition,
+    position_of,
+    shelf_of,
+    shelves_of,
+)
 from refold.journal.catalogue.catalogue import RebuildResult, limit_per_session
 from refold.journal.catalogue.search_text import SearchTerm
-from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
+from refold.journal.catalogue.session_card import (
+    BEGINS_ID,
+    BEGINS_NAME,
+    IS_NAME,
+    MATCH_END,
+    MATCH_START,
+    Card,
+    Hit,
+    ambiguous_error,
+)
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.session_index import Progress
+from refold.values.session_tags import SHELF_TAGS
 
 _INDEXED_KINDS = session_cards.CARD_KINDS | search_text.SEARCH_KINDS
 _MAX_LINES = 1_000  # indexed in one transaction
+_PAGE_CARDS = 200  # read at once
+_MAX_NAMED = 5  # cards that several have matched, in an error
 _MAX_HITS = 2_000  # of a search, before those of unwanted sessions are dropped
 _MAX_TOKEN_CHARS = 500
 _MAX_POSITION = 16_383  # that PostgreSQL distinguishes
 _SNIPPET_TOKENS = 20
 _TOKEN_PATTERN = re.compile(r"[^\W_]+")
-_UNINDEXED_SQL = """
+UNINDEXED_SQL = """
 select session from refold.journal
 where tenant = refold.tenant() and indexed <> lines order by changed desc
 """
@@ -43,20 +63,45 @@ select j.lines, j.indexed, c.hash, c.card from refold.journal j
 left join refold.card c using (tenant, session)
 where j.tenant = refold.tenant() and j.session = $1
 """
-_CARDS_SQL = """
-select j.session, c.card, extract(epoch from j.changed)::float8 as changed
-from refold.journal j join refold.card c using (tenant, session)
-where j.tenant = refold.tenant() and j.lines > 0 and ($1 or j.session = j.root)
-  and ($2::text[] is null or j.session = any($2))
-order by j.changed desc, j.session desc
+_CARD_SQL = "select card, extract(epoch from changed)::float8 as changed from refold.card"
+_CARDS_SQL = f"""
+{_CARD_SQL} where tenant = refold.tenant() and ($1 or shelf is not null)
+  and ($2::text[] is null or session = any($2))
+order by card.changed desc, session desc
 """
+_ONE_CARD_SQL = f"{_CARD_SQL} where tenant = refold.tenant() and session = $1"
+# Each shelf is read in the order of its index, and no further than the page.
+_LIST_SQL = """
+select c.card, extract(epoch from c.changed)::float8 as changed
+from unnest($1::smallint[]) shelves(shelf) cross join unnest($2::text[]) places(place)
+cross join lateral (
+  select session, card, changed from refold.card
+  where tenant = refold.tenant() and shelf = shelves.shelf {conditions}
+    and (changed, session) < (to_timestamp($3), $4)
+  order by changed desc, session desc limit $5
+) c order by c.changed desc, c.session desc limit $5
+"""
+ASKING_SQL = """
+select distinct root from refold.card where tenant = refold.tenant() and asks and root = any($1)
+"""
+NAME_SQL, ID_SQL = "name <> '' and name collate \"C\"", 'session collate "C"'
+MATCHES_SQL = """
+from refold.card where tenant = refold.tenant() and shelf is not null and {key} between $1 and $2
+"""
+_LAST_CHARACTER = "\U0010ffff"  # of all that begin with a text, the last continues with it
 _RESERVE_SQL = """
 update refold.journal set indexed = $3
 where tenant = refold.tenant() and session = $1 and indexed = $2
 """
 _STORE_CARD_SQL = """
-insert into refold.card(session, hash, card) values($1, $2, $3)
-on conflict (tenant, session) do update set hash = $2, card = $3
+insert into refold.card(
+  session, hash, card, shelf, directory, name, tags, schedule, is_open, asks, changed)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, changed
+from refold.journal where tenant = refold.tenant() and session = $1
+on conflict (tenant, session) do update set (
+  hash, card, shelf, directory, name, tags, schedule, is_open, asks, changed) = (
+  excluded.hash, excluded.card, excluded.shelf, excluded.directory, excluded.name, excluded.tags,
+  excluded.schedule, excluded.is_open, excluded.asks, excluded.changed)
 """
 _STORE_WORDS_SQL = """
 insert into refold.words(session, seq, who, text, vector) values($1, $2, $3, $4, $5::text::tsvector)
@@ -71,6 +116,40 @@ class PostgreSQLCards:
 
     def __init__(self, database: Database, tell: Progress) -> None:
         self._database, self._tell = database, tell
+
+    def newest_first(
+        self,
+        wanted: CardFilter,
+        *,
+        after: ListPosition | None = None,
+        seconds: float = inf,
+    ) -> Iterator[Card]:
+        self.freshen(seconds)
+        page = self._page(wanted, after)
+        while page:
+            yield from page
+            more = len(page) == _PAGE_CARDS
+            page = self._page(wanted, position_of(page[-1])) if more else []
+
+    def card(self, session: str, *, seconds: float = inf) -> Card | None:
+        self.freshen(seconds)
+        row = self._database.call(lambda db: db.fetchrow(_ONE_CARD_SQL, session))
+        return _card_of(row) if row else None
+
+    def match(self, text: str) -> Card | None:
+        self.freshen()
+        name, end = _plain_text(text.casefold()), _LAST_CHARACTER
+        return (
+            self._match_one(text, IS_NAME, NAME_SQL, name, name)
+            or self._match_one(text, BEGINS_ID, ID_SQL, text, text + end)
+            or self._match_one(text, BEGINS_NAME, NAME_SQL, name, name + end)
+        )
+
+    def asking(self, sessions: Collection[str]) -> frozenset[str]:
+        if not sessions:
+            return frozenset()
+        rows = self._database.call(lambda db: db.fetch(ASKING_SQL, list(sessions)))
+        return frozenset(row["root"] for row in rows)
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
         self.freshen(seconds)
@@ -100,11 +179,11 @@ class PostgreSQLCards:
         return [self._with_snippet(hit, terms) for hit in chosen]
 
     def last_cards(self) -> dict[str, Card]:
-        return {card.id: card for card in self._read_cards(children=False)}
+        return {card.id: card for card in self._page(CardFilter(everything=True), None)}
 
     def freshen(self, seconds: float = inf) -> bool:
         until = time.monotonic() + seconds
-        rows = self._database.call(lambda db: db.fetch(_UNINDEXED_SQL))
+        rows = self._database.call(lambda db: db.fetch(UNINDEXED_SQL))
         for count, row in enumerate(rows, 1):
             session = row["session"]
             while self._database.call(lambda db, session=session: _index(db, session)):
@@ -124,7 +203,30 @@ class PostgreSQLCards:
         self, *, children: bool, ids: Sequence[str] | None = None
     ) -> list[Card]:
         rows = self._database.call(lambda db: db.fetch(_CARDS_SQL, children, ids))
-        return [replace(_decode_card(row["card"]), changed=row["changed"]) for row in rows]
+        return [_card_of(row) for row in rows]
+
+    def _page(self, wanted: CardFilter, after: ListPosition | None) -> list[Card]:
+        query, values = list_query(wanted, after)
+        rows = self._database.call(lambda db: db.fetch(query, *values))
+        return [_card_of(row) for row in rows]
+
+    def _match_one(
+        self, text: str, way: str, key: str, first: str, last: str
+    ) -> Card | None:
+        """The only card whose key is in this range. Raises `BadInput` if there are more."""
+        if not first:
+            return None
+        matches = MATCHES_SQL.format(key=key)
+        few = f"select card, extract(epoch from changed)::float8 as changed {matches}"
+        rows = self._database.call(lambda db: db.fetch(f"{few} limit 2", first, last))
+        if len(rows) < 2:
+            return _card_of(rows[0]) if rows else None
+        newest = f"{few} order by card.changed desc, session desc limit {_MAX_NAMED}"
+        rows = self._database.call(lambda db: db.fetch(newest, first, last))
+        count = self._database.call(
+            lambda db: db.fetchval(f"select count(*) {matches}", first, last)
+        )
+        raise ambiguous_error(text, way, count, [_card_of(row) for row in rows])
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
         query = f"select who, text from refold.words {_WORDS_SQL} and seq = $2"
@@ -167,9 +269,9 @@ async def _index(db: Connection, session: str) -> bool:
             return True  # another process was faster, and may have left some
         if not known.card.events:
             await db.execute(f"delete from refold.words {_WORDS_SQL}", session)
-        await db.execute(
-            _STORE_CARD_SQL, session, part.hash, msgspec.json.encode(part.card)
-        )
+        await db.execute(_STORE_CARD_SQL, session, part.hash, *_columns_of(part.card))
+        if number := part.card.about.schedule:
+            await db.execute("select refold.show_newest_run($1)", number)
         words = [
             (session, seq, who, text, _tsvector(text)) for seq, who, text in part.words
         ]
@@ -210,6 +312,51 @@ async def _measure(db: Connection) -> tuple[int, int, int]:
     size = "select pg_total_relation_size('refold.card') + pg_total_relation_size('refold.words')"
     cards, words = count.format("card"), count.format("words")
     return await db.fetchval(cards), await db.fetchval(words), await db.fetchval(size)
+
+
+def list_query(
+    wanted: CardFilter, after: ListPosition | None
+) -> tuple[str, Sequence[object]]:
+    """The query for a page of a list, and its values."""
+    conditions = list[str]()
+    directories: Sequence[str] = [""]
+    if wanted.directory:
+        # The directory of a session is a real path.
+        names = wanted.directory, os.path.realpath(wanted.directory)
+        directories = list(dict.fromkeys(map(_plain_text, names)))
+        conditions.append("and directory = places.place")
+    if tags := sorted(wanted.tags - SHELF_TAGS):
+        conditions.append("and tags <> '{}' and tags @> $6")
+    if wanted.open:
+        conditions.append("and is_open")
+    changed, session = after or (inf, "")
+    shelves = sorted(shelves_of(wanted))
+    query = _LIST_SQL.format(conditions=" ".join(conditions))
+    values = (shelves, directories, changed, session, _PAGE_CARDS)
+    return query, (*values, tags) if tags else values
+
+
+def _columns_of(card: Card) -> Sequence[object]:
+    """The card as JSON, and what it is found by."""
+    about = card.about
+    return (
+        msgspec.json.encode(card),
+        None if card.parent else shelf_of(card),
+        _plain_text(about.directory),
+        _plain_text(about.name.casefold()),
+        [_plain_text(tag) for tag in about.tags if tag not in SHELF_TAGS],
+        about.schedule,
+        card.open,
+        card.open and bool(card.asking),
+    )
+
+
+def _plain_text(text: str) -> str:
+    return text.replace("\0", "")  # PostgreSQL has no such character
+
+
+def _card_of(row: Row) -> Card:
+    return replace(_decode_card(row["card"]), changed=row["changed"])
 
 
 def _decode_card(data: bytes) -> Card:

@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from refold.cluster.store import (
 )
 from refold.errors import JournalError
 from refold.journal import find_session
+from refold.journal.catalogue.card_filter import CardFilter
 from refold.journal.copy_session import copy_session
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Event, SessionStarted
@@ -54,12 +56,19 @@ if TYPE_CHECKING:
 
 _MAX_MEMORY_BYTES = 4_000_000  # of an export; a larger one is written to the disk
 _PIECE_BYTES = 65_536
+_PAGE_SESSIONS = 1_000  # read at once
 _SESSION_SQL = "where tenant = refold.tenant() and session = $1"
 _TREE_SQL = (
     "where tenant = refold.tenant() and root = split_part($1, '/', 1) "
     "and (session = $1 or starts_with(session, $1 || '/'))"
 )
 _CHANGED_SQL = "extract(epoch from changed)::float8 as changed"
+NEWEST_SQL = f"""
+select session, {_CHANGED_SQL} from refold.journal
+where tenant = refold.tenant() and lines > 0 and session = root
+  and (journal.changed, session) < (to_timestamp($1), $2)
+order by journal.changed desc, session desc limit {_PAGE_SESSIONS}
+"""
 _CHILDREN_SQL = f"""
 select session from refold.journal {_TREE_SQL} and session ~ ('^' || $2 || '$') order by session
 """
@@ -108,18 +117,19 @@ class PostgreSQLSessions:
         return StoredSession(session, row["changed"]) if row else None
 
     def sessions(self) -> Iterator[StoredSession]:
-        query = (
-            f"select session, {_CHANGED_SQL} from refold.journal where tenant = refold.tenant() "
-            "and lines > 0 and session = root order by journal.changed desc, session desc"
-        )
-        for row in self._database.call(lambda db: db.fetch(query)):
-            yield StoredSession(row["session"], row["changed"])
+        changed, session, more = inf, "", True
+        while more:
+            after = changed, session
+            rows = self._database.call(lambda db, after=after: db.fetch(NEWEST_SQL, *after))
+            for row in rows:
+                session, changed = row["session"], row["changed"]
+                yield StoredSession(session, changed)
+            more = len(rows) == _PAGE_SESSIONS
 
     def newest_of(self, directory: Path) -> StoredSession | None:
         real, silent = os.path.realpath(directory), None
-        for card in self.catalogue().cards():
-            if os.path.realpath(card.about.directory or "/") != real:
-                continue
+        wanted = CardFilter(str(directory), everything=True)
+        for card in self.catalogue().newest_first(wanted):
             if os.path.realpath(self.directories(card.id).directory) != real:
                 continue
             if self._has_no_user(card.id):
@@ -213,8 +223,17 @@ class PostgreSQLSessions:
     def remember_time(self, session: str) -> Callable[[], None]:
         query = f"select changed from refold.journal {_SESSION_SQL}"
         before = self._database.call(lambda db: db.fetchval(query, session))
-        restore = f"update refold.journal set changed = $2 {_SESSION_SQL}"
-        return lambda: self._execute(restore, session, before)
+
+        async def restore(db: Connection) -> None:
+            async with db.transaction():
+                for table in (
+                    "journal",
+                    "card",
+                ):  # in this order, as they are written elsewhere
+                    update = f"update refold.{table} set changed = $2 {_SESSION_SQL}"
+                    await db.execute(update, session, before)
+
+        return lambda: self._database.call(restore)
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
         with self._as_files(session) as files:
@@ -314,9 +333,6 @@ class PostgreSQLSessions:
     def _row(self, query: str, *values: object) -> Row | None:
         return self._database.call(lambda db: db.fetchrow(query, *values))
 
-    def _execute(self, query: str, *values: object) -> None:
-        self._database.call(lambda db: db.execute(query, *values))
-
 
 class _NewSessions(JournalDirectory):
     """Sessions that are created as files, with ids that are free in `sessions`."""
@@ -373,7 +389,11 @@ async def _delete_rows(db: Connection, session: str) -> None:
     async with db.transaction():
         orders = "delete from refold.placed_order where tenant = refold.tenant() and session = $1"
         await db.execute(orders, session)
+        schedule = await db.fetchval(
+            f"select schedule from refold.card {_SESSION_SQL}", session
+        )
         await db.execute(f"delete from refold.journal {_TREE_SQL}", session)
         below = "(session = $1 or starts_with(session, $1 || '/'))"
         query = f"delete from refold.blob where tenant = refold.tenant() and {below}"
         await db.execute(query, session)
+        await db.execute("select refold.show_newest_run($1)", schedule)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -9,6 +10,8 @@ from refold.errors import BadInput
 from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import CardCatalogue, Progress, StoredSession
 from refold.journal.state.children import CHILD_PATTERN
+
+_MAX_SIMILAR = 10_000  # newest sessions whose ids are compared with an unknown one
 
 
 class Sessions(Protocol):
@@ -29,12 +32,10 @@ def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
         raise BadInput("an empty text names no session: give an id or its beginning")
     if "/" not in text and text[0] != "." and (exact := sessions.look_up(text)):
         return exact
-    from refold.journal.catalogue.session_card import match_card  # only without an exact id
-
-    card = match_card(text, sessions.catalogue(tell).cards())
+    card = sessions.catalogue(tell).match(text)
     session = sessions.look_up(card.id) if card else None
     if session is None:
-        ids = [session.id for session in sessions.sessions()]
+        ids = [session.id for session in islice(sessions.sessions(), _MAX_SIMILAR)]
         raise BadInput(_unknown_session_text(text, ids))
     return session
 

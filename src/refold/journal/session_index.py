@@ -8,7 +8,7 @@ A session is named by its id; "ID/child-1/child-2" is a subagent. Unless stated 
 `JournalError` or `OSError` is raised if something cannot be read.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +21,7 @@ from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store.port import Store
 
 if TYPE_CHECKING:
+    from refold.journal.catalogue.card_filter import CardFilter, ListPosition
     from refold.journal.catalogue.catalogue import RebuildResult
     from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.fork import Fork
@@ -53,7 +54,38 @@ class CardCatalogue(Protocol):
     After `seconds`, a query uses what is indexed by then. The newest session is first.
     """
 
-    def cards(self, *, seconds: float = ..., children: bool = False) -> "list[Card]": ...
+    def newest_first(
+        self,
+        wanted: "CardFilter",
+        *,
+        after: "ListPosition | None" = None,
+        seconds: float = ...,
+    ) -> "Iterator[Card]":
+        """The cards of a list, from behind `after` on. No more is read than what is iterated."""
+        ...
+
+    def card(self, session: str, *, seconds: float = ...) -> "Card | None":
+        """The card of a session, or of a subagent."""
+        ...
+
+    def match(self, text: str) -> "Card | None":
+        """The session that `text` means: by its name, or the beginning of its id or name.
+
+        Raises `BadInput` if several match.
+        """
+        ...
+
+    def asking(self, sessions: "Collection[str]") -> "frozenset[str]":
+        """Those of the sessions, as of the last query, that wait for a person.
+
+        The call that waits may be one of a subagent.
+        """
+        ...
+
+    def cards(self, *, seconds: float = ..., children: bool = False) -> "list[Card]":
+        """All cards. To show sessions, read a list: this takes as long as there are sessions."""
+        ...
+
     def search(
         self,
         text: str,

@@ -177,4 +177,4 @@ async def serve(
 async def _read_list_ahead(host: Host) -> None:
     """Index the sessions, and import what lists need, while the user opens the page."""
     with suppress(RefoldError, OSError):  # a list that is asked for reports it
-        await to_thread.run_sync(host.stored.read_list)
+        await to_thread.run_sync(host.stored.newest, 1)

@@ -23,16 +23,12 @@ from refold.client.session import Session
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, json_response, read_body
 from refold.values.control import BoardTask
+from refold.values.session_tags import ARCHIVED_TAG, PINNED_TAG
 from refold.views.cost import SpendingDocument
 from refold.views.export.formats import FORMAT_SUFFIXES
 from refold.views.model_step import RequestDocument
 from refold.views.rewind_points import RewindPoint
-from refold.views.session_list import (
-    ARCHIVED_TAG,
-    PINNED_TAG,
-    SearchHit,
-    SessionDocument,
-)
+from refold.views.session_list import SearchHit, SessionDocument
 from refold.views.session_tree import TreeDocument
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import SnapshotMessage

@@ -7,15 +7,28 @@ class TestMySessions(SessionIndexContract):
 
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from refold.errors import BadInput, JournalError
 from refold.journal.bundle.unpack import unpack
+from refold.journal.catalogue.card_filter import CardFilter, position_of
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.events.kinds import Ended, Event, Said, SessionResumed, SessionStarted
+from refold.journal.events.kinds import (
+    Ended,
+    Event,
+    Judged,
+    Renamed,
+    Said,
+    SessionResumed,
+    SessionStarted,
+    Tagged,
+    TurnStarted,
+)
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import Recorder
 
@@ -72,6 +85,105 @@ class SessionIndexContract:
         assert (newest := sessions.newest_of(tmp_path)) is not None
         assert newest.id == ONE == sessions.resolve("last", tmp_path).id
         assert sessions.newest_of(tmp_path / "elsewhere") is None
+
+    def test_lists_are_read_in_pages_the_last_written_first(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        ids = [f"2026010{n}-000000-aaaa" for n in (3, 1, 4, 2)]
+        for session in ids:
+            record(sessions, session, *talk(tmp_path, "Hello."))
+        catalogue = sessions.catalogue()
+        first = list(islice(catalogue.newest_first(CardFilter()), 2))
+        record(sessions, ids[0], Said("More."))
+
+        rest = catalogue.newest_first(CardFilter(), after=position_of(first[-1]))
+
+        assert [card.id for card in first] == [ids[3], ids[2]]
+        assert [card.id for card in rest] == [ids[1]]
+        assert next(catalogue.newest_first(CardFilter())).id == ids[0]
+
+    def test_a_list_has_the_sessions_that_its_filter_wants(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        other, link = tmp_path / "other", tmp_path / "link"
+        other.mkdir()
+        link.symlink_to(other)
+        begun = {
+            "plain": talk(tmp_path, "Hello."),
+            "silent": (SessionStarted(str(tmp_path)),),
+            "elsewhere": (*talk(other, "Hello."), TurnStarted(2)),
+            "pinned": (*talk(tmp_path, "Hello."), Tagged(("pinned", "blue"))),
+            "archived": (*talk(tmp_path, "Hello."), Tagged(("archived",))),
+        }
+        for name, events in begun.items():
+            record(sessions, name, *events)
+        record(sessions, "plain/child-1", *talk(tmp_path, "Look."))
+
+        def listed(**fields: Any) -> list[str]:
+            cards = sessions.catalogue().newest_first(CardFilter(**fields))
+            return [card.id for card in cards]
+
+        assert listed() == ["archived", "pinned", "elsewhere", "plain"]
+        assert listed(directory=str(link)) == listed(open=True) == ["elsewhere"]
+        assert listed(pinned=True) == listed(tags=frozenset(("blue",))) == ["pinned"]
+        assert (
+            listed(archived=True) == listed(tags=frozenset(("archived",))) == ["archived"]
+        )
+        assert listed(pinned=False, archived=False) == ["elsewhere", "plain"]
+        assert listed(tags=frozenset(("blue", "green"))) == []
+        assert listed(everything=True)[-2:] == ["silent", "plain"]
+
+    def test_a_list_has_the_newest_run_of_a_schedule_and_those_that_a_user_named(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        started = SessionStarted(str(tmp_path), schedule=3)
+        ids = [f"2026010{n}-000000-aaaa" for n in (1, 2, 3, 4)]
+        for session in ids:
+            record(sessions, session, started, Said("Write the report."))
+            next(sessions.catalogue().newest_first(CardFilter()))
+        record(sessions, ids[1], Renamed("the good one"))
+
+        def listed(*, everything: bool = False) -> list[str]:
+            wanted = CardFilter(everything=everything)
+            return [card.id for card in sessions.catalogue().newest_first(wanted)]
+
+        assert listed() == [ids[1], ids[3]]
+        assert listed(everything=True) == [ids[1], ids[3], ids[2], ids[0]]
+        sessions.delete(ids[3])
+        assert listed() == [ids[1], ids[2]]
+
+    def test_a_card_is_found_by_id_and_says_whether_its_session_waits(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        begun = *talk(tmp_path, "Hello."), TurnStarted(2)
+        child = f"{ONE}/child-1"
+        record(sessions, ONE, *begun)
+        record(sessions, TWO, *begun)
+        record(sessions, ONE, ChildBorn("child-1", "c1", "explore", "Look around"))
+        record(sessions, child, *begun, Judged("c2", "ask"))
+        catalogue = sessions.catalogue()
+
+        cards = [catalogue.card(id_) for id_ in (ONE, child, "20260103-000000-cccc")]
+
+        assert [card and card.id for card in cards] == [ONE, child, None]
+        assert catalogue.asking([ONE, TWO]) == {ONE}
+        assert catalogue.asking([TWO]) == catalogue.asking([]) == frozenset()
+
+    def test_a_name_comes_before_the_beginning_of_an_id_or_of_another_name(
+        self, sessions: SessionIndex, tmp_path: Path
+    ) -> None:
+        three = "20260103-000000-cccc"
+        record(sessions, ONE, *talk(tmp_path, "One."), Renamed("Gärten"))
+        record(sessions, TWO, *talk(tmp_path, "Two."), Renamed("gärten, later"))
+        record(sessions, three, *talk(tmp_path, "Three."), Renamed("20260101"))
+
+        matches = [sessions.find(text).id for text in ("gärten", "GÄRTEN,", "20260101")]
+
+        assert matches == [ONE, TWO, three]
+        with pytest.raises(BadInput, match=f"beginning of the name of 2 sessions: {TWO}"):
+            sessions.find("gär")
+        with pytest.raises(BadInput, match=f"beginning of 3 sessions: {three}"):
+            sessions.find("2026")
 
     def test_a_session_is_found_by_its_beginning(
         self, sessions: SessionIndex, tmp_path: Path

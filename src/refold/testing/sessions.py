@@ -8,7 +8,7 @@ deletes goes to the lines.
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
@@ -16,8 +16,9 @@ from tempfile import mkdtemp
 from typing import Protocol
 
 from refold.errors import BadInput, JournalError
+from refold.journal.catalogue.card_filter import CardFilter, ListPosition, select_cards
 from refold.journal.catalogue.catalogue import RebuildResult
-from refold.journal.catalogue.session_card import Card, Hit
+from refold.journal.catalogue.session_card import Card, Hit, match_card
 from refold.journal.events.kinds import Entry
 from refold.journal.fork import Fork
 from refold.journal.home import JournalDirectory
@@ -239,6 +240,28 @@ class CatalogueOfLines:
         notice: Callable[[str], None],
     ) -> None:
         self._files, self._tell, self._notice = files, tell, notice
+
+    def newest_first(
+        self,
+        wanted: CardFilter,
+        *,
+        after: ListPosition | None = None,
+        seconds: float = inf,
+    ) -> Iterator[Card]:
+        return select_cards(self.cards(), wanted, after)
+
+    def card(self, session: str, *, seconds: float = inf) -> Card | None:
+        with self._files() as files:
+            return files.catalogue(self._tell, self._notice).card(session)
+
+    def match(self, text: str) -> Card | None:
+        return match_card(text, self.cards())
+
+    def asking(self, sessions: Collection[str]) -> frozenset[str]:
+        with self._files() as files:
+            catalogue = files.catalogue(self._tell, self._notice)
+            catalogue.freshen()
+            return catalogue.asking(sessions)
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
         with self._files() as files:

@@ -52,7 +52,6 @@ def state(card: Card) -> str:
 
 # What a person needs to know of a session in a list, whatever its turns are called.
 Activity: TypeAlias = Literal["waiting", "running", "done", "failed", "stopped", "cut_off"]
-PINNED_TAG, ARCHIVED_TAG = "pinned", "archived"
 _ACTIVITY_BY_OUTCOME: dict[str, Activity] = {
     "plan_ready": "waiting", "failed": "failed", "stuck": "failed", "denied": "failed",
     "budget": "stopped", "step_limit": "stopped", "interrupted": "stopped", "cancelled": "stopped",

@@ -6,8 +6,9 @@ This module chooses the sessions; `views.session_list` renders them.
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -20,7 +21,13 @@ from refold.headless.streams import (
     print_note,
     write,
 )
-from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
+from refold.journal.catalogue.card_filter import (
+    CardFilter,
+    Shelf,
+    select_cards,
+    shelf_of,
+)
+from refold.journal.catalogue.session_card import Card, works_in
 from refold.journal.session_index import CardCatalogue, SessionIndex
 from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
@@ -28,8 +35,9 @@ from refold.views.session_list import card_line, hit_lines, search_hit, session_
 
 _MAX_TERMINAL_ROWS = 50  # unless --limit says another number
 _DEFAULT_COLUMNS = 200  # if the terminal does not say
+_MAX_COUNTED = 1_000  # sessions that are read to count those that are not listed
+_NEWEST_FIRST = "changed"
 _SORT_VALUES: dict[str, Callable[[Card], object]] = {
-    "changed": lambda card: card.changed,
     "began": lambda card: card.about.started_at,
     "cost": lambda card: (card.spent + card.below).dollars,
     "tokens": lambda card: card.spent.usage.input + card.spent.usage.output,
@@ -41,11 +49,12 @@ def run(home: SessionIndex, args: Namespace) -> int:
     catalogue = home.catalogue(WaitNotice(), print_error)
     if args.what == "reindex":
         return _reindex(home, catalogue, args)
-    wanted = _card_filter(args)
     if args.what == "search":
-        return _search(home, args, wanted)
-    cards = [card for card in catalogue.cards() if wanted(card)]
-    _list(cards, args)
+        return _search(home, args, _card_filter(args))
+    if args.json:
+        _list_documents(catalogue, args)
+    else:
+        _list(catalogue, args)
     return 0
 
 
@@ -82,7 +91,16 @@ def _card_filter(args: Namespace) -> Callable[[Card], bool]:
     return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 
-def _sort_cards(cards: list[Card], field: str) -> Sequence[Card]:
+def _list_wanted(args: Namespace, *, everything: bool) -> CardFilter:
+    """The list that the command line asks for."""
+    directory = "" if args.all else str(current_directory())
+    return CardFilter(directory, frozenset(args.tag), everything=everything)
+
+
+def _sort_cards(cards: Iterable[Card], field: str) -> Iterable[Card]:
+    """Sort cards, which are the newest first. Only another order needs all of them."""
+    if field == _NEWEST_FIRST:
+        return cards
     if field == "title":
         return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
     return sorted(cards, key=partial(_key, field), reverse=True)
@@ -92,36 +110,47 @@ def _key(field: str, card: Card) -> tuple[object, str]:
     return _SORT_VALUES[field](card), card.id
 
 
-def _list(cards: list[Card], args: Namespace) -> None:
-    """Print the cards, which are sorted with the newest first."""
-    if args.json:
-        for card in _sort_cards(cards, args.sort)[: args.limit]:
-            print_document(session_document(card))
-        return
-    said = [card for card in cards if not _is_empty(card)]
-    shown = _sort_cards(without_old_runs(said), args.sort)
-    limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else len(shown))
+def _list_documents(catalogue: CardCatalogue, args: Namespace) -> None:
+    cards = catalogue.newest_first(_list_wanted(args, everything=True))
+    for card in islice(_sort_cards(cards, args.sort), args.limit):
+        print_document(session_document(card))
+
+
+def _list(catalogue: CardCatalogue, args: Namespace) -> None:
+    limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else None)
+    some = catalogue.newest_first(_list_wanted(args, everything=True))
+    newest = list(islice(some, _MAX_COUNTED + 1))
+    if len(newest) <= _MAX_COUNTED:
+        listed = list(select_cards(newest, CardFilter()))
+        shown = list(islice(_sort_cards(listed, args.sort), limit))
+        note = _rest_text(newest, listed, 0 if args.limit else len(listed) - len(shown))
+    else:  # the others are neither read nor counted
+        cards = catalogue.newest_first(_list_wanted(args, everything=False))
+        shown = list(islice(_sort_cards(cards, args.sort), limit))
+        note = "" if limit is None or args.limit else "earlier sessions"
     if shown:
         room = terminal_columns(_DEFAULT_COLUMNS)
-        lines = (card_line(card, room, everywhere=args.all) for card in shown[:limit])
+        lines = (card_line(card, room, everywhere=args.all) for card in shown)
         write("".join(f"{line}\n" for line in lines))
-    cut = 0 if args.limit else max(len(shown) - limit, 0)
-    left = (
-        (cut, "more session", "more sessions"),
-        (len(cards) - len(said), "session without a message", "sessions without a message"),
-        (len(said) - len(shown), "earlier run of schedules", "earlier runs of schedules"),
-    )
-    if some := [f"{n:,} {one if n == 1 else more}" for n, one, more in left if n]:
-        print_note(f"{' and '.join(some)} not listed (--json lists all)")
+    if note:
+        print_note(f"{note} not listed (--json lists all)")
     elif not shown:
         print_note(f"no sessions{_hint(args)}")
 
 
-def _is_empty(card: Card) -> bool:
-    """Return True if no message was sent in the session, and it has no name, tag or title."""
-    about = card.about
-    label = about.name or about.title or about.tags or about.forked[0] or card.damage
-    return not (card.messages or label)
+def _rest_text(cards: Sequence[Card], listed: Sequence[Card], cut: int) -> str:
+    """Say how many of these sessions are not shown, and why; "" for none."""
+    silent = sum(shelf_of(card) is Shelf.SILENT for card in cards)
+    rest = (
+        (cut, "more session", "more sessions"),
+        (silent, "session without a message", "sessions without a message"),
+        (
+            len(cards) - silent - len(listed),
+            "earlier run of schedules",
+            "earlier runs of schedules",
+        ),
+    )
+    return " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in rest if n)
 
 
 def _search(home: SessionIndex, args: Namespace, matches: Callable[[Card], bool]) -> int:

@@ -6,7 +6,7 @@ and the user gets a notice.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from math import inf
@@ -16,10 +16,16 @@ from typing import TypeVar
 from msgspec import Struct
 
 from refold.errors import RefoldError
+from refold.journal.catalogue.card_filter import (
+    CardFilter,
+    ListPosition,
+    position_of,
+    select_cards,
+)
 from refold.journal.catalogue.database import Tables, open_tables
 from refold.journal.catalogue.indexer import Indexer, Place, Tell, read_card
 from refold.journal.catalogue.search_text import search_expression
-from refold.journal.catalogue.session_card import Card, Hit
+from refold.journal.catalogue.session_card import Card, Hit, match_card
 from refold.journal.store import log_file
 from refold.journal.store.session_files import list_sessions
 from refold.journal.store.sqlite_file import PRIVATE_FILE, delete_file, explain
@@ -57,6 +63,41 @@ class Catalogue:
         self._root, self._place = root, place
         self._tell, self._notice = tell, notice
         self._private = False
+
+    def newest_first(
+        self,
+        wanted: CardFilter,
+        *,
+        after: ListPosition | None = None,
+        seconds: float = inf,
+    ) -> Iterator[Card]:
+        return select_cards(self.cards(seconds=seconds), wanted, after)
+
+    def card(self, session: str, *, seconds: float = inf) -> Card | None:
+        def read_card_of(tables: Tables) -> Card | None:
+            self._index(tables, seconds)
+            row = tables.row(session)
+            return row.card if row else None
+
+        def find_card() -> Card | None:
+            cards = self._read(children="/" in session)
+            return next((card for card in cards if card.id == session), None)
+
+        return self._use_file(read_card_of, find_card)
+
+    def asking(self, sessions: Collection[str]) -> frozenset[str]:
+        if not sessions:
+            return frozenset()
+
+        def find_asking(tables: Tables) -> Iterable[Card]:
+            return [card for id_ in sessions for card in tables.cards_below(id_)]
+
+        cards = self._use_file(find_asking, lambda: self._read(children=True))
+        asking = {card.id.partition("/")[0] for card in cards if card.open and card.asking}
+        return frozenset(sessions) & asking
+
+    def match(self, text: str) -> Card | None:
+        return match_card(text, self.cards())
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
         """All sessions, the last written first; after `seconds`, those indexed by then."""
@@ -207,7 +248,7 @@ def limit_per_session(
 
 
 def _newest_first(cards: list[Card]) -> list[Card]:
-    return sorted(cards, key=lambda card: (card.changed, card.id), reverse=True)
+    return sorted(cards, key=position_of, reverse=True)
 
 
 def _inode(path: Path) -> int:

@@ -117,6 +117,10 @@ class Tables:
     def with_children(self) -> list[Card]:
         return self._cards(" WHERE children > 0")
 
+    def cards_below(self, id_: str) -> list[Card]:
+        """The cards of the session and all its subagents."""
+        return [row.card for name in self.ids_below(id_) if (row := self.row(name))]
+
     def add(self, card: Card) -> int:
         """Insert a row for a session. Returns its key."""
         self._sql.execute(

@@ -161,6 +161,11 @@ class Hit(Struct, frozen=True):
 
 _MAX_NAMED_CARDS = 4  # of the matches, in an error
 _MAX_TITLE_CHARS = 40
+IS_NAME, BEGINS_ID, BEGINS_NAME = (
+    "is the name",
+    "is the beginning",
+    "is the beginning of the name",
+)
 
 
 def match_card(text: str, cards: Sequence[Card]) -> Card | None:
@@ -170,24 +175,26 @@ def match_card(text: str, cards: Sequence[Card]) -> Card | None:
     """
     wanted = text.casefold()
     ways: tuple[tuple[str, Callable[[Card], bool]], ...] = (
-        ("is the name", lambda card: card.about.name.casefold() == wanted),
-        ("is the beginning", lambda card: card.id.startswith(text)),
-        (
-            "is the beginning of the name",
-            lambda card: card.about.name.casefold().startswith(wanted),
-        ),
+        (IS_NAME, lambda card: card.about.name.casefold() == wanted),
+        (BEGINS_ID, lambda card: card.id.startswith(text)),
+        (BEGINS_NAME, lambda card: card.about.name.casefold().startswith(wanted)),
     )
     for way, fits in ways:
         matches = [card for card in cards if fits(card)]
         if len(matches) == 1:
             return matches[0]
         if matches:
-            few = "; ".join(map(card_label, matches[:_MAX_NAMED_CARDS]))
-            raise BadInput(
-                f"{text!r} {way} of {len(matches)} sessions: {few}"
-                f"{'; …' if len(matches) > _MAX_NAMED_CARDS else ''}. Give more of the id"
-            )
+            raise ambiguous_error(text, way, len(matches), matches)
     return None
+
+
+def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> BadInput:
+    """The error for a text that means `count` sessions, of which it names the `newest`."""
+    few = "; ".join(map(card_label, newest[:_MAX_NAMED_CARDS]))
+    return BadInput(
+        f"{text!r} {way} of {count} sessions: {few}"
+        f"{'; …' if count > _MAX_NAMED_CARDS else ''}. Give more of the id"
+    )
 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
