@@ -13,7 +13,7 @@ import inspect
 import pkgutil
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,21 @@ def flags() -> str:
     """The flags of a session or a task, as `refold --help all` has them."""
     from refold.cli.command_tree import command_tree
 
-    rows = [flag_row(flag) for flag in command_tree().flags]
-    return "\n".join(["| flag | |", "|---|---|", *rows])
+    return flag_table(command_tree().flags)
+
+
+def rlm_flags() -> str:
+    """The flags of `refold rlm`."""
+    from refold.cli.command_tree import command_tree
+
+    (rlm,) = (
+        command for command in command_tree().commands if command.name == "refold rlm"
+    )
+    return flag_table(rlm.flags)
+
+
+def flag_table(flags: Iterable[Flag]) -> str:
+    return "\n".join(["| flag | |", "|---|---|", *map(flag_row, flags)])
 
 
 def flag_row(flag: Flag) -> str:
@@ -105,7 +118,8 @@ def flag_row(flag: Flag) -> str:
     *others, last = flag.names
     named = last if value is None or value.choices else f"{last} {value.called}"
     choices = f": {code(*value.choices)}" if value is not None and value.choices else ""
-    return f"| {code(*others, named)} | {flag.about}{choices} |"
+    names = code(*others, named).replace("|", "\\|")
+    return f"| {names} | {flag.about}{choices} |"
 
 
 def providers() -> str:
@@ -254,6 +268,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "providers": providers,
     "rest-addresses": rest_reference.addresses,
     "rest-types": rest_reference.types,
+    "rlm-flags": rlm_flags,
     "run-events": recorded_run.events,
     "run-frames": recorded_run.frames,
     "run-packages": recorded_run.packages,
