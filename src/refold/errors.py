@@ -109,13 +109,13 @@ class Corrupt(JournalError):
     """A line does not follow from the one before: the record was damaged."""
 
     def __init__(
-        self, line: int, what: str = "it was changed after it was written"
+        self, line: int, problem: str = "it was changed after it was written"
     ) -> None:
         super().__init__(
-            f"line {line} of the journal is damaged: {what}; "
+            f"line {line} of the journal is damaged: {problem}; "
             f"{line - 1} lines before it are good"
         )
-        self.line, self.what = line, what
+        self.line, self.what = line, problem
 
 
 class WrongFormat(Corrupt):

@@ -184,7 +184,10 @@ def start_detached(
 
 
 def start_bounded(
-    argv: Sequence[str], seconds: int = _LONGEST, memory: int = 0, **how: "Unpack[Start]"
+    argv: Sequence[str],
+    seconds: int = _LONGEST,
+    memory: int = 0,
+    **options: "Unpack[Start]",
 ) -> "subprocess.Popen[bytes]":
     """Like `start`, but the kernel kills the process when this one has exited, even by kill
     -9, or when it has used `seconds` of CPU time. It gets at most `memory` bytes, if given.
@@ -192,8 +195,8 @@ def start_bounded(
     reading, writing = os.pipe()
     try:
         try:
-            passed = (*how.get("pass_fds", ()), reading)
-            process = start(argv, **{**how, "pass_fds": passed})
+            passed = (*options.get("pass_fds", ()), reading)
+            process = start(argv, **{**options, "pass_fds": passed})
         except BaseException:
             os.close(writing)
             raise
@@ -217,7 +220,7 @@ def _kill_at_end_of(reading: int, pid: int) -> None:
 
 
 def run(
-    argv: Sequence[str], seconds: float, *, memory: int = 0, **how: "Unpack[Start]"
+    argv: Sequence[str], seconds: float, *, memory: int = 0, **options: "Unpack[Start]"
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a program to its end, for at most `seconds`, and return its output. Its input is
     empty.
@@ -226,7 +229,12 @@ def run(
     `memory` bytes of address space, if that is given. Raises `OSError`, and `TimedOut`.
     """
     pipe = subprocess.PIPE
-    reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}
+    reading: Start = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": pipe,
+        "stderr": pipe,
+        **options,
+    }
     with start_bounded(argv, int(seconds) + 1, memory, **reading) as process:
         try:
             out, err = process.communicate(timeout=seconds)

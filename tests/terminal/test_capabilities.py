@@ -79,7 +79,7 @@ def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None
 def test_environment_variables_override_the_colour_setting(
     environ: Mapping[str, str], has: bool, painted: bool
 ) -> None:
-    assert colours.uses_colors(environ, has=has) is painted
+    assert colours.uses_colors(environ, has_colors=has) is painted
 
 
 @pytest.mark.parametrize(

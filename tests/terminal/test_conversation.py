@@ -142,7 +142,7 @@ class Typist:
     def redraw(self) -> None:
         pass
 
-    def use_vi_keys(self, on: bool | None = None) -> bool | None:
+    def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
         return None
 
     async def _next(self, prompt: Shown) -> str | QueuedMessage | Key:
@@ -425,7 +425,7 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
         can_edit_text = True
         switches = 0
 
-        def use_vi_keys(self, on: bool | None = None) -> bool | None:
+        def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
             self.switches += 1
             return True
 

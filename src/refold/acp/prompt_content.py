@@ -62,9 +62,9 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
                 typed.append(name_of(uri))
             case EmbeddedResourceContentBlock(resource=BlobResourceContents() as blob):
                 images.append(_image(blob.blob, blob.mime_type or "", blob.uri))
-            case EmbeddedResourceContentBlock(resource=found):
-                typed.append(name_of(found.uri))
-                attached.append(f"{name_of(found.uri)}:\n{to_code_block(found.text)}")
+            case EmbeddedResourceContentBlock(resource=embedded):
+                typed.append(name_of(embedded.uri))
+                attached.append(f"{name_of(embedded.uri)}:\n{to_code_block(embedded.text)}")
             case AudioContentBlock():
                 raise BadInput("audio is not supported: send text or images")
     return PromptMessage("".join(typed), "\n\n".join(attached), tuple(images))

@@ -25,31 +25,37 @@ def new_grant(
     budget: Budget,
     need: Estimate,
     *,
-    has: Budget = NO_GRANT,
+    granted_budget: Budget = NO_GRANT,
     used_there: BudgetUsed | None = None,
     lent: bool = False,
 ) -> Budget | None:
     """The grant of a child into which `need` fits, in addition to its usage; or None.
 
-    `view` and `budget` are those of the parent. `has` is the grant so far. If the parent's budget
+    `view` and `budget` are those of the parent. `granted_budget` is the grant so far. If the parent's budget
     is a grant itself (`lent`), the new grant must fit into what is left of it.
     """
     child_usage = used_there or BudgetUsed()
     wanted = _child_need(child_usage, need)
     if find_overrun(view, budget) or _exceeds_parent(
-        view, budget, need, has, wanted, lent=lent
+        view, budget, need, granted_budget, wanted, lent=lent
     ):
         return None
     usage = budget_used(view)
-    seconds = has.seconds
+    seconds = granted_budget.seconds
     if seconds is None and budget.seconds is not None:
         seconds = child_usage.seconds + max(0.0, budget.seconds - usage.seconds)
     if seconds is not None and child_usage.seconds >= seconds:
         return None
     return Budget(
-        dollars=_dollars(budget.dollars, usage.dollars, has.dollars, wanted.dollars or 0.0),
-        tokens=_share_to_grant(budget.tokens, usage.tokens, has.tokens, wanted.tokens or 0),
-        calls=_share_to_grant(budget.calls, usage.calls, has.calls, wanted.calls or 0),
+        dollars=_dollars(
+            budget.dollars, usage.dollars, granted_budget.dollars, wanted.dollars or 0.0
+        ),
+        tokens=_share_to_grant(
+            budget.tokens, usage.tokens, granted_budget.tokens, wanted.tokens or 0
+        ),
+        calls=_share_to_grant(
+            budget.calls, usage.calls, granted_budget.calls, wanted.calls or 0
+        ),
         seconds=seconds,
     )
 
@@ -160,20 +166,20 @@ class _GrantRequest:
         child = view.children.child(self._child)
         if child is None or not child.runs:
             return ()
-        has = child.granted
-        if not shortfall(self._used, has, self._need):
-            self.given = has  # another request has raised it already
+        granted_budget = child.granted
+        if not shortfall(self._used, granted_budget, self._need):
+            self.given = granted_budget  # another request has raised it already
             return ()
         self.given = new_grant(
             view,
             budget_of(view, self._world.budget),
             self._need,
-            has=has,
+            granted_budget=granted_budget,
             used_there=self._used,
             lent=self._world.lineage.grant is not None,
         )
         if self.given is None:
-            self.short = _missing_budget(has, self._used, self._need)
+            self.short = _missing_budget(granted_budget, self._used, self._need)
             return ()
         return (ChildGranted(self._child, self.given),)
 
@@ -184,16 +190,24 @@ def _child_need(child_usage: BudgetUsed, need: Estimate) -> Budget:
     return Budget(dollars, child_usage.tokens + need.tokens, child_usage.calls + 1)
 
 
-def _missing_budget(has: Budget, child_usage: BudgetUsed, need: Estimate) -> Estimate:
+def _missing_budget(
+    granted_budget: Budget, child_usage: BudgetUsed, need: Estimate
+) -> Estimate:
     """What the child needs beyond its grant."""
     wanted = _child_need(child_usage, need)
-    dollars = max(0.0, (wanted.dollars or 0.0) - (has.dollars or 0.0))
-    tokens = max(0, (wanted.tokens or 0) - (has.tokens or 0))
+    dollars = max(0.0, (wanted.dollars or 0.0) - (granted_budget.dollars or 0.0))
+    tokens = max(0, (wanted.tokens or 0) - (granted_budget.tokens or 0))
     return Estimate(None if need.dollars is None else dollars, tokens)
 
 
 def _exceeds_parent(
-    view: View, budget: Budget, need: Estimate, has: Budget, request: Budget, *, lent: bool
+    view: View,
+    budget: Budget,
+    need: Estimate,
+    granted_budget: Budget,
+    request: Budget,
+    *,
+    lent: bool,
 ) -> bool:
     """Whether the parent lacks what the child needs beyond its grant.
 
@@ -207,25 +221,28 @@ def _exceeds_parent(
     if not lent:
         return False
     extra = Estimate(
-        None if unpriced else (request.dollars or 0.0) - (has.dollars or 0.0),
-        (request.tokens or 0) - (has.tokens or 0),
+        None if unpriced else (request.dollars or 0.0) - (granted_budget.dollars or 0.0),
+        (request.tokens or 0) - (granted_budget.tokens or 0),
     )
     return bool(shortfall(usage, budget, extra))
 
 
 def _dollars(
-    limit: float | None, spent_dollars: float, has: float | None, requested_dollars: float
+    limit: float | None,
+    spent_dollars: float,
+    granted: float | None,
+    requested_dollars: float,
 ) -> float | None:
     if limit is None:
         return None
-    have = has or 0.0
+    have = granted or 0.0
     return max(have + max(0.0, limit - spent_dollars) / _GRANT_PARTS, requested_dollars)
 
 
 def _share_to_grant(
-    limit: int | None, spent: int, has: int | None, request: int
+    limit: int | None, spent: int, granted: int | None, request: int
 ) -> int | None:
     if limit is None:
         return None
-    have = has or 0
+    have = granted or 0
     return max(have + max(0, limit - spent) // _GRANT_PARTS, request)

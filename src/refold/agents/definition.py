@@ -255,8 +255,8 @@ class _DefinitionReader:
     def _unknown_tool_text(self, name: str) -> str:
         from refold.values.similar_names import similar
 
-        near = similar(name, self._known, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        suggestions = similar(name, self._known, 1)
+        hint = f" (did you mean {suggestions[0]}?)" if suggestions else ""
         return f"there is no tool {escape_name(name)[:60]!r}{hint}"
 
     def _text(self, key: str) -> str:
@@ -271,10 +271,10 @@ class _DefinitionReader:
         value = self._values.get(key)
         if value is None:
             return ()
-        many = re.split(_COMMA_PATTERN, value) if isinstance(value, str) else value
-        if not isinstance(many, list):
+        items = re.split(_COMMA_PATTERN, value) if isinstance(value, str) else value
+        if not isinstance(items, list):
             raise BadDefinition(f"{key} must be a list of words")
-        words = cast("list[object]", many)
+        words = cast("list[object]", items)
         if not all(isinstance(word, str) for word in words):
             raise BadDefinition(f"{key} must be a list of words")
         return tuple(text for word in words if (text := visible_text(str(word)).strip()))

@@ -108,12 +108,12 @@ def _check_free(profile: Profile, profiles: dict[str, Profile], source: _Source)
 
 def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_Source]:
     """Everything that may be a definition. The same folder twice counts once."""
-    looked = set[str]()
+    searched = set[str]()
     for place in places:
         real = os.path.realpath(place.path)
-        if real in looked:
+        if real in searched:
             continue
-        looked.add(real)
+        searched.add(real)
         for name, folder in _list_names(real, place, problems):
             path = os.path.join(real, name)
             bound = place.bound if place.whose == "project" else ""

@@ -57,13 +57,15 @@ async def make_tree(
     if branch and not await trees.has_branch(branch):
         raise BadInput(f"there is no branch {branch!r} in {root}")
     tree = Worktree(str(place), branch or _BRANCH_FORMAT.format(name=name), base)
-    ours = not await anyio.Path(place).exists() and not await anyio.Path(place).is_symlink()
-    if not ours and not belongs_to(str(place), root):
+    is_new = (
+        not await anyio.Path(place).exists() and not await anyio.Path(place).is_symlink()
+    )
+    if not is_new and not belongs_to(str(place), root):
         raise BadInput(
             f"{place} already exists and is not a working tree of {root}: "
             "choose another name"
         )
-    if not ours:
+    if not is_new:
         known = find_tree_at(place, await trees.list_trees()) or tree
         if branch and known.branch != branch:
             raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
@@ -73,7 +75,7 @@ async def make_tree(
         await trees.make(tree, inside)
     except OSError as error:
         raise BadInput(f"{place} cannot be made: {error.strerror}") from error
-    return NamedTree(trees, tree, inside, ours)
+    return NamedTree(trees, tree, inside, is_new)
 
 
 def find_tree_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:

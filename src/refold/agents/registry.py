@@ -47,9 +47,9 @@ class Registry(Struct, frozen=True):
         if profile is None:
             raise BadInput(self._unknown(name, folded, use))
         if not permits_use(profile, use):
-            does = "for other agents" if profile.use == "child" else "for the person"
+            use_text = "for other agents" if profile.use == "child" else "for the person"
             raise BadInput(
-                f"the agent {profile.name} can be used only {does}: {self._available_text(use)}"
+                f"the agent {profile.name} can be used only {use_text}: {self._available_text(use)}"
             )
         return self._with_settings(profile)
 
@@ -82,8 +82,8 @@ class Registry(Struct, frozen=True):
             *AGENT_ALIASES,
             *(profile.name for profile in self.profiles),
         ]
-        near = similar(lower_name, names, 1)
-        guess = f" Did you mean {near[0]!r}?" if near else ""
+        suggestions = similar(lower_name, names, 1)
+        guess = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
         # Its definition may be invalid.
         why = next((p for p in self.problems if f"/{lower_name}" in p.split(":")[0]), "")
         reason = f" {why[:1].upper()}{why[1:]}." if why and lower_name else ""

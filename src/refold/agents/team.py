@@ -72,8 +72,8 @@ class Team:
         return [name for name in names if name != self._me]
 
     def inbox(self) -> Sequence[str]:
-        mine = [mail for mail in self._record.view.children.mail if mail.to == self._me]
-        return [mail_text(mail) for mail in mine[-_INBOX_MAILS:]]
+        own_mail = [mail for mail in self._record.view.children.mail if mail.to == self._me]
+        return [mail_text(mail) for mail in own_mail[-_INBOX_MAILS:]]
 
     def describe(self) -> Sequence[str]:
         view = self._record.view

@@ -142,15 +142,21 @@ class Teammate:
         try:
             tasks = await self._board.tasks()
             known = self._session.view.account.client_keys
-            mine = [t for t in in_progress(tasks, self._id) if f"task {t.id}" not in known]
-            key = f"task {mine[0].id}" if mine else ""
-            if not mine:
+            own_tasks = [
+                t for t in in_progress(tasks, self._id) if f"task {t.id}" not in known
+            ]
+            key = f"task {own_tasks[0].id}" if own_tasks else ""
+            if not own_tasks:
                 key = f"claim {self._session.view.seq}"
-                mine = [await self._board.claim(0, self._id, f"{self._id}/{key}")]
-                key = f"task {mine[0].id}" if f"task {mine[0].id}" not in known else key
+                own_tasks = [await self._board.claim(0, self._id, f"{self._id}/{key}")]
+                key = (
+                    f"task {own_tasks[0].id}"
+                    if f"task {own_tasks[0].id}" not in known
+                    else key
+                )
         except ToolFailed:  # none is free, or the board cannot be read
             return False
-        message = Said(_task_message(mine[0]), BOARD_SENDER, client_key=key)
+        message = Said(_task_message(own_tasks[0]), BOARD_SENDER, client_key=key)
         await self._session.record.append_if(
             lambda _: (message,), kept=True, by=BOARD_SENDER
         )
@@ -195,8 +201,8 @@ class Teammate:
     def _all_is_done(self) -> bool:
         """Whether the leader has finished for now, and every teammate is idle."""
         view = self._leader.view
-        talk = view.conversation
-        waits = is_last_word(view) and not (talk.undelivered or talk.calls)
+        conversation = view.conversation
+        waits = is_last_word(view) and not (conversation.undelivered or conversation.calls)
         others = [other for other in view.children.running if other.born.background]
         return waits and all(other.idle for other in others)
 

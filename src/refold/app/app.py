@@ -161,7 +161,7 @@ class App:
         session = await self._open(
             id_,
             self.home.store if self.options.keep else _memory_stores(),
-            look=bool(claim),
+            read_only=bool(claim),
         )
         if claim:
             session.record.claim = claim
@@ -170,10 +170,10 @@ class App:
             await choose_agent(session.inbox, self.agents, self.settings.agent)
         return id_, session
 
-    async def resume(self, id_: str, *, look: bool = False) -> Session:
+    async def resume(self, id_: str, *, read_only: bool = False) -> Session:
         """Resume a session. Raises `Held` while another process writes it.
 
-        With `look`, the session is only read until its first new event; that event resumes it.
+        With `read_only`, the session is only read until its first new event; that event resumes it.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -181,7 +181,7 @@ class App:
                 f"{id_} is a subagent and resumes with its parent: resume {root}, or read it "
                 f"with refold show {id_}"
             )
-        return await self._open(id_, self.home.store, look=look)
+        return await self._open(id_, self.home.store, read_only=read_only)
 
     async def fork(self, id_: str, at: int | None = None) -> "Fork":
         """Copy a session up to event `at` to a new one, which is not opened yet. Raises
@@ -305,7 +305,7 @@ class App:
         return SessionOpener(self._shared, resources, site)
 
     async def _open(
-        self, id_: str, store: Callable[[str], Store], *, look: bool = False
+        self, id_: str, store: Callable[[str], Store], *, read_only: bool = False
     ) -> Session:
         settings, flags = self.settings, self.options.given
         session_options = SessionOptions(
@@ -318,7 +318,7 @@ class App:
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(
-            id_, snapshots, session_options, look=look
+            id_, snapshots, session_options, read_only=read_only
         )
         return session
 
@@ -444,10 +444,10 @@ def _find_tools(tools: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
         if name not in known and not name.startswith("mcp__"):
             from refold.values.similar_names import similar
 
-            near = similar(name, sorted(known), 1)
+            suggestions = similar(name, sorted(known), 1)
             hint = (
-                f"did you mean {near[0]}?"
-                if near
+                f"did you mean {suggestions[0]}?"
+                if suggestions
                 else f"there are {', '.join(sorted(known))}"
             )
             raise BadInput(f"there is no tool {name!r}; {hint}")

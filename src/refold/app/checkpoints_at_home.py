@@ -72,8 +72,8 @@ class CheckpointsAtHome:
         """Why checkpoints are not here, or ""."""
         return self._packs.notice
 
-    async def join(self, session: str, record: Recorder, *, look: bool) -> None:
-        """Follow the journal of an open session. With `look`, nothing is recorded yet."""
+    async def join(self, session: str, record: Recorder, *, read_only: bool) -> None:
+        """Follow the journal of an open session. With `read_only`, nothing is recorded yet."""
         pulled = {one.seq for one in self._packs.stored() if one.session == session}
         self._waiting[session] = [
             StoredCheckpoint(session, one.seq, one.trees)
@@ -82,7 +82,7 @@ class CheckpointsAtHome:
         ]
         self._records[session] = record
         record.hub.subscribe(partial(self._on_event, session))
-        if not look:
+        if not read_only:
             await self._tell()
 
     async def settle(self) -> None:
@@ -159,13 +159,13 @@ class CheckpointsAtHome:
             if session in self._told:
                 continue
             self._told.add(session)
-            ours = rebuilt.newest.session == session
-            since = rebuilt.newest.seq if ours else record.view.seq
+            is_own = rebuilt.newest.session == session
+            since = rebuilt.newest.seq if is_own else record.view.seq
             lost, calls = _changes_after(await record.entries(since))
             event = PlaceRebuilt(
                 self._pipe.address.text,
                 restored=rebuilt.files is not None,
-                checkpoint=rebuilt.newest.seq if ours else 0,
+                checkpoint=rebuilt.newest.seq if is_own else 0,
                 files=rebuilt.files or 0,
                 lost=lost,
                 calls=calls,

@@ -71,8 +71,10 @@ class Workspaces:
         key = (session.directory, *map(str, more))
         if key not in self._known:
             place = WorkspaceDirectories(Path(session.directory), more)
-            made = Workspace(self._settings, self._paths, self._environ, place, self._main)
-            self._known[key] = made
+            workspace = Workspace(
+                self._settings, self._paths, self._environ, place, self._main
+            )
+            self._known[key] = workspace
         return self._known[key]
 
     def snapshots(self, session: SessionInfo, id_: str) -> Snapshots | None:

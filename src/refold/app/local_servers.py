@@ -65,13 +65,13 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
     """
     if any(sign in host for sign in "/@ ") or not (host or port):
         raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")
-    mine = ", ".join(spec.name for spec in catalog.providers() if spec.own)
+    own_providers = ", ".join(spec.name for spec in catalog.providers() if spec.own)
     try:
         spec = catalog.find(provider)
     except BadInput as error:
         raise BadInput(
             f"{provider!r} has no server that could be elsewhere: --host and --port are "
-            f"for {mine}, ollama-cli"
+            f"for {own_providers}, ollama-cli"
         ) from error
     if not spec.own:
         raise BadInput(

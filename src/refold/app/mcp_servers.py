@@ -186,9 +186,9 @@ def _check_variables(
         gets = " and ".join(f"${{{n}}}" for n in names if n not in server.writable)
         opens = " and ".join(n for n in names if n in server.writable)
         wants = {f"get your {gets}": gets, f"change files in {opens}": opens}
-        which = " and ".join(want for want, named in wants.items() if named)
+        wants_text = " and ".join(want for want, named in wants.items() if named)
         raise BadInput(
-            f"the MCP server {server.name!r} in {server.source} is off: it would {which}; to "
+            f"the MCP server {server.name!r} in {server.source} is off: it would {wants_text}; to "
             f"allow it: refold mcp allow {server.name} {' '.join(names)}"
         )
 
@@ -248,8 +248,8 @@ class McpServers:
     def _problems(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each unusable tool, and with `lost` each unusable server."""
         statuses = self.connections.statuses()
-        gone = (*self.connections.reports, *(each.lost_sentence for each in statuses))
-        blocked = (each.blocked_sentence for each in statuses)
+        gone = (*self.connections.reports, *(status.lost_sentence for status in statuses))
+        blocked = (status.blocked_sentence for status in statuses)
         return (*self._tools().refused, *filter(None, (*blocked, *(gone if lost else ()))))
 
     def _new_problems(self) -> str:

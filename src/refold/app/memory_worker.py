@@ -67,10 +67,10 @@ def start_worker(
     )
 
 
-def index_sessions(home: SessionIndex) -> None:
+def index_sessions(index: SessionIndex) -> None:
     """Index changed sessions in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # readers of the catalogue get the error
-        home.catalogue().freshen(_MAX_FRESHEN_SECONDS)
+        index.catalogue().freshen(_MAX_FRESHEN_SECONDS)
 
 
 def run_worker(directories: Iterable[str]) -> int:
@@ -89,8 +89,8 @@ def run_worker(directories: Iterable[str]) -> int:
 async def _read_pending(app: App, remembering: ProjectMemory) -> None:
     pending, read = remembering.pending, set[str]()
     try:
-        with pending.try_lock() as ours:
-            while ours and len(read) < MAX_SESSIONS:
+        with pending.try_lock() as is_locked:
+            while is_locked and len(read) < MAX_SESSIONS:
                 left = [session for session in pending.sessions() if session not in read]
                 if not left:
                     break
@@ -180,15 +180,15 @@ async def find_title(app: App, session: str, choose_model: ChooseModel) -> str:
         return ""
     record = Recorder(app.home.store(session), masks=app.models.masks)
     view = await record.open()
-    aside = UnlockedModel(app.home, session, record)
+    unlocked_model = UnlockedModel(app.home, session, record)
     try:
         model = choose_model(view) if needs_title(view) else None
         if model is None:
             return ""
-        aside.provider = model.provider
-        return await _ask_for_title(view, replace(model, provider=aside), record)
+        unlocked_model.provider = model.provider
+        return await _ask_for_title(view, replace(model, provider=unlocked_model), record)
     finally:
-        aside.restore_time()
+        unlocked_model.restore_time()
         await record.close()
 
 

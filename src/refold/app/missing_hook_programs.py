@@ -31,13 +31,13 @@ _SHELL_BUILTINS = """
 
 def missing_programs(
     hooks: Sequence[Hook],
-    has: Callable[[str], bool],
+    program_exists: Callable[[str], bool],
     entry_points: Collection[str],
     directory: str,
 ) -> Iterator[str]:
     """A sentence for each hook whose program, script or entry point is missing.
 
-    `has` tells whether a program exists, `entry_points` are those of packages.
+    `program_exists` tells whether a program exists, `entry_points` are those of packages.
     """
     for hook in hooks:
         if hook.function is not None:
@@ -46,7 +46,10 @@ def missing_programs(
             missing = "" if hook.entry_point in entry_points else hook.entry_point
             kind = "entry point"
         else:
-            missing, kind = _missing_file(hook.command, has, directory), "program"
+            missing, kind = (
+                _missing_file(hook.command, program_exists, directory),
+                "program",
+            )
         if missing:
             yield _missing_sentence(hook, kind, missing)
 
@@ -62,7 +65,9 @@ def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
     )
 
 
-def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> str:
+def _missing_file(
+    command: str, program_exists: Callable[[str], bool], directory: str
+) -> str:
     """The program or script that begins the line, if it is named literally and missing."""
     spelled = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
     if spelled is None:
@@ -71,7 +76,7 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
     if program in SHELL_KEYWORDS or program in _SHELL_BUILTINS.split():
         return ""
     if "/" not in program:
-        if not has(program):
+        if not program_exists(program):
             return program
     elif not os.access(_full_path(program, directory), os.X_OK):
         return program

@@ -75,15 +75,17 @@ class ModelOffers:
         if not isinstance(spec, ProviderSpec) or model == spec.model:
             return ""
         listed = self._models.figures.get_list(spec)
-        names = [each.name for each in listed.models] if listed else []
+        names = [item.name for item in listed.models] if listed else []
         known = [*names, *model_names(spec.name)]
         own = override(spec.name, model, self._settings.prices)
         if not known or model in names or find(spec.name, model) or own:
             return ""
         from refold.values.similar_names import similar
 
-        near = [f"{spec.name}/{each}" for each in similar(model, known)]
+        suggestions = [f"{spec.name}/{item}" for item in similar(model, known)]
         hint = (
-            f"did you mean {' or '.join(near)}?" if near else _LIST_HINT.format(spec.name)
+            f"did you mean {' or '.join(suggestions)}?"
+            if suggestions
+            else _LIST_HINT.format(spec.name)
         )
         return f"{spec.name} has no model {model!r} that refold knows of; {hint}"

@@ -155,9 +155,9 @@ class Models:
             named = self.connections.resolve(name)
             spec = named.spec
             if isinstance(spec, ProviderSpec) and (
-                meant := self._newest_of(named.model, spec)
+                newest := self._newest_of(named.model, spec)
             ):
-                return f"{spec.name}/{meant}"
+                return f"{spec.name}/{newest}"
             return named.full_name
         except BadInput as error:
             if of_family := self._resolve_alias(name):

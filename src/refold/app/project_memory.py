@@ -96,12 +96,12 @@ class ProjectMemory:
         self,
         data: Path,
         directory: str | Path,
-        home: SessionIndex,
+        index: SessionIndex,
         masks: Redactor | None = None,
     ) -> None:
         self.directory = os.path.realpath(directory)
         self.memory = Memory(data, project_of(directory))
-        self.home, self._masks = home, masks or Redactor()
+        self.home, self._masks = index, masks or Redactor()
         self.pending = PendingSessions(self.memory.folder)
 
     def prompt_text(self, trusted: TrustedText | None = None) -> str:
@@ -160,9 +160,9 @@ class ProjectMemory:
             return LearnResult(session, why="there is nothing new in it")
         if not _answers(entries, 0):
             return LearnResult(session, why="nothing was answered yet")
-        upto = messages[-1].seq
+        end_seq = messages[-1].seq
         if not distil.is_worth_asking(messages):
-            await record(MemoryExtracted(upto), by="memory")
+            await record(MemoryExtracted(end_seq), by="memory")
             return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
         words = distil.request_text(messages, _answers(entries, since), known)
@@ -175,7 +175,7 @@ class ProjectMemory:
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
         count = sum(change.sign == "+" for change in changes)
-        await record(MemoryExtracted(upto, count, model=model.name), by="memory")
+        await record(MemoryExtracted(end_seq, count, model=model.name), by="memory")
         return LearnResult(session, changes)
 
     async def learn_of(
@@ -188,17 +188,17 @@ class ProjectMemory:
         if not self.home.exists(session):
             return LearnResult(session, why="it is not there any more")
         record = Recorder(self.home.store(session), masks=self._masks)
-        aside = UnlockedModel(self.home, session, record)
+        unlocked_model = UnlockedModel(self.home, session, record)
         view = await record.open()
         try:
             model = choose_model(view)
             if model is None:
                 return LearnResult(session, why="its model is not asked for notes")
-            aside.provider = model.provider
-            asked = replace(model, provider=aside)
+            unlocked_model.provider = model.provider
+            asked = replace(model, provider=unlocked_model)
             return await self.learn(session, record, asked, again=again)
         finally:
-            aside.restore_time()  # still under our lock
+            unlocked_model.restore_time()  # still under our lock
             await record.close()
 
     def has_new_messages(self, session: str, view: View) -> bool:
@@ -258,8 +258,8 @@ class UnlockedModel:
 
     provider: Provider
 
-    def __init__(self, home: SessionIndex, session: str, record: Recorder) -> None:
-        self._remember = partial(home.remember_time, session)
+    def __init__(self, index: SessionIndex, session: str, record: Recorder) -> None:
+        self._remember = partial(index.remember_time, session)
         self._record, self._set_back = record, self._remember()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -396,8 +396,10 @@ def _request(text: str, model: Model) -> Request:
 
 def _origin(session: str, text: str, messages: Sequence[PersonWords]) -> Origin:
     """The messages on which a note is based: all that share a word with it."""
-    mine = stems(text)
-    from_ = [words for words in messages if mine & stems(words.text)] or list(messages)
+    text_stems = stems(text)
+    from_ = [words for words in messages if text_stems & stems(words.text)] or list(
+        messages
+    )
     seqs = tuple(words.seq for words in from_)
     return Origin(session, seqs, max((words.at for words in from_), default=0.0))
 

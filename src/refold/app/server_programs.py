@@ -40,7 +40,7 @@ class ServerPrograms:
     def commands(self, server: "PreparedServer") -> "Commands":
         config = server.config
         return self._workspace.server_commands(
-            writes=config.writes, own=server.own, writable=config.writable
+            writes=config.writes, own_paths=server.own, writable=config.writable
         )
 
     def is_confined(self, servers: Mapping[str, ServerConfig], name: str) -> bool:
@@ -127,7 +127,7 @@ class ServerPrograms:
         from refold.mcp.package_install import Installer
 
         def commands(own: Sequence[str]) -> "Commands":
-            return self._workspace.server_commands(writes=False, own=own)
+            return self._workspace.server_commands(writes=False, own_paths=own)
 
         hosts = (*server.hosts, *network_rules(self._workspace.rules).allowed)
         sandbox = self._workspace.sandbox
@@ -149,8 +149,8 @@ class ServerPrograms:
         """Create the directories that the entry makes writable. Raises `BadInput`."""
         from refold.place.sandbox_rules import key_paths
 
-        ours = (self._paths.config, self._paths.data, self._paths.state)
-        closed = (*map(os.path.realpath, ours), *key_paths(self._user_home))
+        own_paths = (self._paths.config, self._paths.data, self._paths.state)
+        closed = (*map(os.path.realpath, own_paths), *key_paths(self._user_home))
         for path in from_home(config.writable, self._user_home):
             real = os.path.realpath(path)
             if real in ("/", self._user_home) or any(

@@ -100,9 +100,9 @@ class SessionHooks(Struct, frozen=True):
             )
 
     async def _run_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
-        ours, its = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         content, finished = encode(document), None
-        async with await SocketStream.from_socket(ours) as stream:
+        async with await SocketStream.from_socket(own_end) as stream:
             output = _HookOutput(stream, token_hex(16))
             try:
                 async with anyio.create_task_group() as group:
@@ -113,12 +113,12 @@ class SessionHooks(Struct, frozen=True):
                         size=len(content),
                         mark=output.mark,
                     )
-                    finished = await self._run_line(hook, line, its)
-                    its.close()
-                    its = None
+                    finished = await self._run_line(hook, line, child_end)
+                    child_end.close()
+                    child_end = None
             finally:
-                if its is not None:
-                    its.close()
+                if child_end is not None:
+                    child_end.close()
         answer = _answer(hook, finished, output)
         if finished is None:
             return answer

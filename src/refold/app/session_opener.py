@@ -67,9 +67,9 @@ class SessionOpener:
         session_options: SessionOptions,
         child: ChildSpec | None = None,
         *,
-        look: bool = False,
+        read_only: bool = False,
     ) -> tuple[Session, MovingTurnContext]:
-        """Lock and open a session, new or existing. With `look`, its first new event locks it."""
+        """Lock and open a session, new or existing. With `read_only`, its first new event locks it."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(
@@ -93,9 +93,9 @@ class SessionOpener:
         resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
         opening = Opening(place, __version__, id_, resume_hooks)
         session.prepare(opening, _leave_lost_worktree)
-        await (record.fold_without_lock() if look else record.open())
+        await (record.fold_without_lock() if read_only else record.open())
         if snapshots is not None and not child:
-            await shared.workspace.join(id_, record, look=look)
+            await shared.workspace.join(id_, record, read_only=read_only)
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
         session.background = turn_context.background

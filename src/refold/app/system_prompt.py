@@ -314,12 +314,12 @@ class SystemPromptBuilder:
         if not (self.trust_root and self._settings.instructions):
             return None
         top = folder_chain(self._directory, self.root)
-        folders = {os.path.dirname(each) for each in files}
+        folders = {os.path.dirname(file) for file in files}
         news = {
             folder
-            for each in folders - self._searched
-            if below(each, self.trust_root)
-            for folder in folder_chain(each, self.root)
+            for file in folders - self._searched
+            if below(file, self.trust_root)
+            for folder in folder_chain(file, self.root)
             if folder not in top and below(folder, self.trust_root)
         } - self._searched
         if not news:
@@ -329,12 +329,12 @@ class SystemPromptBuilder:
         reading = partial(read, home=self._home, why_unreadable=self._unread_now)
         reading = partial(reading, trusted=self.trusted_text)
         ordered = sorted(news, key=len)
-        look = partial(
+        read_instructions = partial(
             instructions_of, ordered, self._directory, self.root, known_files, reading
         )
         versions = self.versions
-        paths = [each.path for each in versions.changes] if versions else []
-        texts, empty = await anyio.to_thread.run_sync(look)
+        paths = [file.path for file in versions.changes] if versions else []
+        texts, empty = await anyio.to_thread.run_sync(read_instructions)
         self._searched |= empty
         more = versions.notices(self._directory, paths) if versions else ()
         if not (more or texts.files or texts.notices):

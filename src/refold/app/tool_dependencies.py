@@ -486,8 +486,8 @@ class ToolDependencies:
                 return False
             return named is None or any(fnmatchcase(name, pattern) for pattern in named)
 
-        room = window or shared.settings.context.default_window_tokens
-        return shared.mcp.offer(agent, own, is_allowed, room)
+        window_tokens = window or shared.settings.context.default_window_tokens
+        return shared.mcp.offer(agent, own, is_allowed, window_tokens)
 
     @cached_property
     def _choices(self) -> tuple[AgentChoice, ...]:

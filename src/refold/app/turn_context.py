@@ -298,8 +298,8 @@ class TurnContext:
         if not tools_of(agent, reading).active:
             return ""
         window = traits.window or settings.context.default_window_tokens
-        room = system_text.max_part_chars("skills", window)
-        return self._resources.skills.list_text(min(_MAX_LIST_CHARS, room))
+        max_chars = system_text.max_part_chars("skills", window)
+        return self._resources.skills.list_text(min(_MAX_LIST_CHARS, max_chars))
 
     @cached_property
     def _background_work(self) -> Background:

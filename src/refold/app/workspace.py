@@ -127,9 +127,7 @@ class Workspace:
         return self._main.rules if self._main else self._rules
 
     def use_rules(self, rules: Sequence[Rule]) -> bool:
-        """Use these rules from the next call on, in worktrees, too. Return True if they change
-        what may be read: language servers then start again.
-        """
+        """Use these rules from the next call on. Return True if they change what may be read."""
         before, self._rules = self._rules, rules
         differs = _read_rules(before) != _read_rules(rules)
         if differs and self._code is not None:
@@ -173,30 +171,30 @@ class Workspace:
         )
 
     def server_commands(
-        self, *, writes: bool, own: Sequence[str] = (), writable: Sequence[str] = ()
+        self, *, writes: bool, own_paths: Sequence[str] = (), writable: Sequence[str] = ()
     ) -> ShellCommands:
         """Runs programs that live as long as the session, in a sandbox of their own.
 
-        Without `writes` they can change no file of the workspace. They can change those in their
-        `own` directories, and in `writable` ones where the profile lets commands write. Keys in the
-        home directory are hidden from them, though they may use the network.
+        Without `writes` they can change no file of the workspace. They can change the directories
+        `own_paths`, and `writable` ones if the profile lets commands write. Keys in the home are
+        hidden from them. They may use the network.
         """
         from refold.place.sandbox import find_sandbox
         from refold.place.sandbox_rules import key_paths
 
         config = self.sandbox.config
-        if config.profile == "read-only" and own:
+        if config.profile == "read-only" and own_paths:
             config = replace(config, profile="workspace", roots=(), writable=())
             writes, writable = False, ()
         config = replace(
             config,
             roots=config.roots if writes else (),
-            writable=(*config.writable, *own, *writable),
+            writable=(*config.writable, *own_paths, *writable),
         )
         limits = self.commands.limits
-        beside = self.sandbox
+        own_sandbox = self.sandbox
         commands = ShellCommands(
-            self._environ, lambda: find_sandbox(self._environ, config, beside), limits
+            self._environ, lambda: find_sandbox(self._environ, config, own_sandbox), limits
         )
         commands.gate = self.commands.gate if writes else None
         return commands.with_hidden_paths(lambda: tuple(key_paths(self._home)))
@@ -276,7 +274,9 @@ class Workspace:
         """Have a place elsewhere refuse older writers of this session. The result ends that."""
         return None
 
-    async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
+    async def join(
+        self, session: str, record: "Recorder", *, read_only: bool = False
+    ) -> None:
         """Bring checkpoints of this session home and announce ports, if it is elsewhere."""
 
     async def settle(self) -> None:
@@ -395,8 +395,8 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
         if not known and not is_elsewhere(rule.tool):
             from refold.values.similar_names import similar
 
-            near = similar(rule.tool, here, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
+            best = similar(rule.tool, here, 1)
+            hint = f"did you mean {best[0]}?" if best else f"there are {', '.join(here)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
 
 
@@ -467,8 +467,8 @@ def checkpoints(
     """The store for snapshots of these directories in this session."""
     from refold.place.checkpoints import Checkpoints
 
-    ours = (paths.config, paths.data, paths.state)
-    return Checkpoints(roots, paths.checkpoints, environ, session, own_paths=ours)
+    own = (paths.config, paths.data, paths.state)
+    return Checkpoints(roots, paths.checkpoints, environ, session, own_paths=own)
 
 
 def has_read_rule(rules: Sequence[Rule]) -> bool:

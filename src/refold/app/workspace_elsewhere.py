@@ -148,10 +148,12 @@ class WorkspaceElsewhere(Workspace):
             return None
         return PlaceSnapshots(self._pipe, self._forget, self._packs)
 
-    async def join(self, session: str, record: "Recorder", *, look: bool = False) -> None:
+    async def join(
+        self, session: str, record: "Recorder", *, read_only: bool = False
+    ) -> None:
         self._ports.join(record)
         if self._settings.checkpoints:
-            await self._at_home.join(session, record, look=look)
+            await self._at_home.join(session, record, read_only=read_only)
 
     async def settle(self) -> None:
         await self._at_home.settle()

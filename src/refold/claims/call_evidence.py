@@ -81,10 +81,10 @@ def _lines(call: ObservedCall) -> Iterator[str]:
 
 
 def _contains(words: Sequence[str], line: Sequence[str]) -> bool:
-    many = len(words)
-    return bool(many) and any(
-        list(line[index : index + many]) == list(words)
-        for index in range(len(line) - many + 1)
+    count = len(words)
+    return bool(count) and any(
+        list(line[index : index + count]) == list(words)
+        for index in range(len(line) - count + 1)
     )
 
 

@@ -50,10 +50,12 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     ends = [
         index for index in range(first, last) if isinstance(entries[index].event, TurnEnded)
     ]
-    upto = entries[: ends[0] + 1 if ends else last]
-    answer = fold(upto).turn.answer
-    claims = (*_claims_in_session(upto[first:]), *claims_in_answer(answer))
-    return TurnClaims(number, upto, tuple(dict.fromkeys(claims)), bool(ends), answer)
+    turn_entries = entries[: ends[0] + 1 if ends else last]
+    answer = fold(turn_entries).turn.answer
+    claims = (*_claims_in_session(turn_entries[first:]), *claims_in_answer(answer))
+    return TurnClaims(
+        number, turn_entries, tuple(dict.fromkeys(claims)), bool(ends), answer
+    )
 
 
 def check(

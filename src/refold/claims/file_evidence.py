@@ -79,7 +79,7 @@ def _quote_finding(
     file = today.read_file(path)
     if file.kind == "unreadable":
         return Finding("unknown", f"the file cannot be read now: {file.why}")
-    findings = [_finding_as_read(sought, readings, file) for sought in ways]
+    findings = [_finding_as_read(target, readings, file) for target in ways]
     best = next((f for f in findings if f and f.state == "supported"), None)
     best = best or next((f for f in findings if f and f.state == "stale"), None)
     if best:
@@ -87,14 +87,14 @@ def _quote_finding(
     if printed := _output_finding(ways, path, file, facts):
         return printed
     moved = next((f for f in findings if f), None)
-    if moved and any(_is_in_file(sought, file) for sought in ways):
+    if moved and any(_is_in_file(target, file) for target in ways):
         why = "stands there today; when the file was read, it stood elsewhere"
         return Finding("unknown", why)
     return moved or _absent_finding(ways[0], readings, file)
 
 
 def _finding_as_read(
-    sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
+    target: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding | None:
     """The finding in what was read or written here; None if the quote is not there."""
     was_there, elsewhere = False, list[LineRange]()
@@ -102,43 +102,43 @@ def _finding_as_read(
         same = bool(file.sha256) and reading.sha256 == file.sha256
         texts = [reading.shown, *([file.words] if same and file.words else [])]
         for text in texts:
-            if places := text.places(sought.quote, sought.within, limit=1):
-                if same or (not reading.sha256 and _is_in_file(sought, file)):
+            if places := text.places(target.quote, target.within, limit=1):
+                if same or (not reading.sha256 and _is_in_file(target, file)):
                     return Finding("supported", f"found at {places[0]} of what was read")
                 was_there = True
-            elif sought.within:
-                elsewhere += text.places(sought.quote)
+            elif target.within:
+                elsewhere += text.places(target.quote)
     if was_there:
-        return Finding("stale", _change_text(sought, file))
-    if elsewhere and sought.within:
+        return Finding("stale", _change_text(target, file))
+    if elsewhere and target.within:
         places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
-        return Finding("contradicted", f"is at {places}, not at {sought.within}")
+        return Finding("contradicted", f"is at {places}, not at {target.within}")
     return None
 
 
-def _change_text(sought: QuoteToFind, file: CurrentFile) -> str:
+def _change_text(target: QuoteToFind, file: CurrentFile) -> str:
     if file.kind == "gone":
         return "stood there when it was read; the file is gone"
     still = (
         "stands there still"
-        if _is_in_file(sought, file)
+        if _is_in_file(target, file)
         else "does not stand there any more"
     )
     return f"stood there when it was read; the file has changed since, and it {still}"
 
 
 def _absent_finding(
-    sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
+    target: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding:
     """The finding if the quote is not in anything that was read here."""
     same = any(file.sha256 and r.sha256 == file.sha256 for r in readings)
     known = same and file.words is not None
-    if _ELLIPSIS_PATTERN.search(sought.quote) and _has_all_pieces(
-        sought.quote, readings, file
+    if _ELLIPSIS_PATTERN.search(target.quote) and _has_all_pieces(
+        target.quote, readings, file
     ):
         why = "words are left out of the quote, so it cannot be checked: quote it whole"
         return Finding("unknown", why)
-    if not known and file.words is not None and file.words.holds(sought.quote):
+    if not known and file.words is not None and file.words.holds(target.quote):
         return Finding("unknown", "is in the file now, but not in what was read of it")
     if known or all(reading.whole for reading in readings):
         return Finding("contradicted", "is not in the file as it was read")
@@ -174,18 +174,18 @@ def _output_finding(
         ):
             continue
         text = passage(call.text)
-        if sought := next((way for way in ways if text.holds(way.quote)), None):
-            return _check_weight(_finding_in_output(call, sought, file), ways)
+        if target := next((way for way in ways if text.holds(way.quote)), None):
+            return _check_weight(_finding_in_output(call, target, file), ways)
     return None
 
 
 def _finding_in_output(
-    call: ObservedCall, sought: QuoteToFind, file: CurrentFile
+    call: ObservedCall, target: QuoteToFind, file: CurrentFile
 ) -> Finding:
-    if _is_in_file(sought, file):
+    if _is_in_file(target, file):
         return Finding("supported", f"printed by {call.id}, and it exists")
-    if file.words is not None and file.words.holds(sought.quote):
-        why = f"printed by {call.id}, without its lines; today it {_place_text(sought, file.words)}"
+    if file.words is not None and file.words.holds(target.quote):
+        why = f"printed by {call.id}, without its lines; today it {_place_text(target, file.words)}"
         return Finding("unknown", why)
     return Finding("stale", f"printed by {call.id}, and not there any more")
 
@@ -210,8 +210,8 @@ def _code_finding(
         why = "Python code names the file, and what it read of it is not recorded"
         today = _REASON_BY_KIND[file.kind]
         return Finding("unknown", f"{why}; {today}")
-    for sought in ways:
-        if file.words.places(sought.quote, sought.within, limit=1):
+    for target in ways:
+        if file.words.places(target.quote, target.within, limit=1):
             why = "stands in the file, which Python code names and which has not changed since"
             return _check_weight(Finding("supported", why), ways)
     if file.words.holds(ways[0].quote):
@@ -249,7 +249,7 @@ def _variants(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
 
 def _check_weight(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
     """The finding, unless the quote is too short to be specific."""
-    if min(weight(sought.quote) for sought in ways) >= MIN_QUOTE_WEIGHT:
+    if min(weight(target.quote) for target in ways) >= MIN_QUOTE_WEIGHT:
         return finding
     return Finding("unknown", "the quote is too short: quote more of it")
 
@@ -268,15 +268,15 @@ def _lines(text: str) -> LineRange | None:
     return LineRange(first, last)
 
 
-def _is_in_file(sought: QuoteToFind, file: CurrentFile) -> bool:
+def _is_in_file(target: QuoteToFind, file: CurrentFile) -> bool:
     return file.words is not None and bool(
-        file.words.places(sought.quote, sought.within, limit=1)
+        file.words.places(target.quote, target.within, limit=1)
     )
 
 
-def _place_text(sought: QuoteToFind, text: Passage) -> str:
-    places = ", ".join(map(str, text.places(sought.quote)))
-    return f"is at {places}, not at {sought.within}"
+def _place_text(target: QuoteToFind, text: Passage) -> str:
+    places = ", ".join(map(str, text.places(target.quote)))
+    return f"is at {places}, not at {target.within}"
 
 
 def _has_all_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile) -> bool:

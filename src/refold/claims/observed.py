@@ -153,8 +153,8 @@ class _Gathering:
                 self._said.append(content.decode(errors="replace") if content else text)
             case ChildEnded(text=text) if text:
                 self._said.append(text)
-            case VariableInjected() as given:
-                for path, sha256, shown, is_whole in variable_files(given, record.blob):
+            case VariableInjected() as injected:
+                for path, sha256, shown, is_whole in variable_files(injected, record.blob):
                     reading = FileRead(sha256, shown, is_whole)
                     self._readings.append((path, reading, (entry.at, entry.seq)))
             case _:

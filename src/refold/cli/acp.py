@@ -37,11 +37,11 @@ def run(args: Namespace) -> int:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
     directories = HostPaths(current_directory(), places.server, places.checkpoints)
-    home = session_index(places)
+    index = session_index(places)
     host = Host(
-        home,
+        index,
         directories,
-        partial(launch_at, args, places, home),
+        partial(launch_at, args, places, index),
         is_joinable=True,
     )
     explain_stdin("refold acp", "an editor")

@@ -67,12 +67,12 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
     )
     agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.profiles_for()
-    wide = max(cells(profile.name) for profile in profiles)
+    width = max(cells(profile.name) for profile in profiles)
     for profile in profiles:
         if args.json:
             print_document(_document(profile))
         else:
-            write(_line(profile, wide))
+            write(_line(profile, width))
     unheeded = _ignored_files_note(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:

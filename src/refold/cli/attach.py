@@ -35,14 +35,14 @@ def run(args: Namespace) -> int:
 def join(id_: str, *, full: bool = False) -> int:
     """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
-    home = session_index(places)
-    session = find_session_id(home, id_)
-    holder = StoredSessions(home).holder(session)
+    index = session_index(places)
+    session = find_session_id(index, id_)
+    holder = StoredSessions(index).holder(session)
     if not holder:
         raise BadInput(
             f"{session} is not open in any process: refold -r {session} resumes it"
         )
-    launch = launch_to_join(home, session)
+    launch = launch_to_join(index, session)
     try:
         return anyio.run(_join, launch, session, full)
     except Held:
@@ -52,9 +52,9 @@ def join(id_: str, *, full: bool = False) -> int:
         return _show_stream(session)
 
 
-def launch_to_join(home: SessionIndex, session: str) -> Launch:
+def launch_to_join(index: SessionIndex, session: str) -> Launch:
     """A start where this session works, with the settings that hold there."""
-    places, place = paths(os.environ), find_directory(home, session, current_directory())
+    places, place = paths(os.environ), find_directory(index, session, current_directory())
     loaded = load_folder_settings(place.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
         directory=place.directory, more_roots=place.roots, given=loaded.limits_of_flags

@@ -103,13 +103,13 @@ def _read_piped_key() -> str:
 
 def _list(keys: ProviderKeys, *, as_json: bool) -> int:
     rows = tuple(keys.rows())
-    wide = max((len(row.provider) for row in rows), default=0)
+    width = max((len(row.provider) for row in rows), default=0)
     for row in rows:
         if as_json:
             print_document(_document(row))
         else:
             origin = " ".join(filter(None, (row.source or "none", row.variable)))
-            write(f"{row.provider:<{wide}}  {row.ends:<5}  {origin}\n")
+            write(f"{row.provider:<{width}}  {row.ends:<5}  {origin}\n")
     if keys.trouble:
         print_error(escape_to_one_line(keys.trouble))
     return 0

@@ -142,9 +142,9 @@ _MAX_SESSION_IDS = 100
 def _sessions() -> Iterator[tuple[str, str]]:
     from refold.app.session_index import session_index
 
-    home = session_index(paths(os.environ))
-    known = home.catalogue().last_cards()
-    for number, session in enumerate(home.sessions()):
+    index = session_index(paths(os.environ))
+    known = index.catalogue().last_cards()
+    for number, session in enumerate(index.sessions()):
         card = known.get(session.id)
         title = card.about.title if card else ""
         if card and card.about.name:

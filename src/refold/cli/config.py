@@ -55,11 +55,11 @@ def add_arguments(config: ArgumentParser) -> None:
     show.add_argument("--json", action="store_true", help="print JSON lines")
     get = subparsers.add_parser("get", help="print the value of one setting")
     get.add_argument("key", metavar="KEY")
-    put = subparsers.add_parser(
+    set_parser = subparsers.add_parser(
         "set", help="change a setting in a file; the rest of it stays as it is"
     )
-    put.add_argument("key", metavar="KEY")
-    put.add_argument("value", metavar="VALUE")
+    set_parser.add_argument("key", metavar="KEY")
+    set_parser.add_argument("value", metavar="VALUE")
     remove = subparsers.add_parser("unset", help="remove a setting from a file")
     remove.add_argument("key", metavar="KEY")
     path = subparsers.add_parser("path", help="list the settings files")
@@ -67,7 +67,7 @@ def add_arguments(config: ArgumentParser) -> None:
     edit = subparsers.add_parser(
         "edit", help="edit a settings file in your editor, then check it"
     )
-    for child in (put, remove, edit):
+    for child in (set_parser, remove, edit):
         _add_file(child)
 
 

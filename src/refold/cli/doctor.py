@@ -41,7 +41,7 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    findings, room = list[Finding](), terminal_columns(0)
+    findings, width = list[Finding](), terminal_columns(0)
     if args.workspace:
         from refold.cli.place_doctor import check_place
 
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
         if args.json:
             print_document(finding)
         else:
-            write("".join(f"{line}\n" for line in finding_lines([finding], room)))
+            write("".join(f"{line}\n" for line in finding_lines([finding], width)))
     if not args.json:
         write(f"{summary(findings)}\n")
     return 1 if any(finding.state == "wrong" for finding in findings) else 0
@@ -75,8 +75,8 @@ def run_checks(*, offline: bool) -> Iterator[Finding]:
         for finding in _run_check(name, check, context):
             if finding.state == "ok" or finding.said not in texts:  # several need the same
                 texts.add(finding.said)
-                text, do = clean(finding.said, masks), clean(finding.do, masks)
-                yield Finding(finding.about, finding.state, text, do)
+                text, advice = clean(finding.said, masks), clean(finding.do, masks)
+                yield Finding(finding.about, finding.state, text, advice)
 
 
 _PROVIDER_SECONDS = 5.0  # seconds for each provider, all asked at once
@@ -176,9 +176,9 @@ async def _ask_one(context: CheckContext, spec: ProviderSpec) -> Finding:
     about = "network"
     keys = context.models.connections.keys
     if keys.command(spec) and not keys.in_environment(spec):
-        do = f"refold auth test {spec.name}"
+        advice = f"refold auth test {spec.name}"
         return Finding(
-            about, "ok", f"{spec.name}: not asked, its key_command would run", do
+            about, "ok", f"{spec.name}: not asked, its key_command would run", advice
         )
     key = keys.in_environment(spec) or keys.in_file(spec)
     try:
@@ -201,7 +201,7 @@ async def _ask_one(context: CheckContext, spec: ProviderSpec) -> Finding:
     except (ProviderError, BadInput) as error:
         return Finding(about, "wrong", f"{spec.name}: {error}", _NETWORK_HINT)
     provider, _, name = context.model.partition("/")
-    if provider == spec.name and listed and name not in {each.name for each in listed}:
+    if provider == spec.name and listed and name not in {model.name for model in listed}:
         return Finding(
             about, "warning", f"{spec.name} answers, but {name} is not among the "
             f"{len(listed)} models it lists",

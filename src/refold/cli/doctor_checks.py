@@ -98,20 +98,22 @@ def check_program(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_sandbox(context: CheckContext) -> Iterator[Finding]:
-    wished = context.setting_origins.settings.sandbox
+    configured = context.setting_origins.settings.sandbox
     config = SandboxConfig(
-        roots=(os.path.realpath(context.folder),), profile=wished.profile
+        roots=(os.path.realpath(context.folder),), profile=configured.profile
     )
     box = find_sandbox(context.environ, config)
     if box.notice:
         state = "warning" if box.kind in ("landlock", "seatbelt") else "wrong"
-        text, _, do = box.notice.partition(" Install ")
+        text, _, advice = box.notice.partition(" Install ")
         if box.kind == "off":
-            state, do = "warning", ""
-        yield Finding("sandbox", state, text, f"Install {do}" if do else "")
+            state, advice = "warning", ""
+        yield Finding("sandbox", state, text, f"Install {advice}" if advice else "")
     else:
-        network = "reaches the network" if wished.network else "no network unless asked"
-        yield Finding("sandbox", "ok", f"{box.kind}, profile {wished.profile}, {network}")
+        network = "reaches the network" if configured.network else "no network unless asked"
+        yield Finding(
+            "sandbox", "ok", f"{box.kind}, profile {configured.profile}, {network}"
+        )
 
 
 def check_python_engine(context: CheckContext) -> Iterator[Finding]:
@@ -158,13 +160,13 @@ def check_programs(context: CheckContext) -> Iterator[Finding]:
             yield Finding(name, "warning", f"{other} is ignored: {why}",
                 "take its directory off your PATH here")  # fmt: skip
         if not path:
-            do = f"apt install {package}, or the equivalent on your system"
-            yield Finding(name, "warning", f"not installed: {use}", do)
+            advice = f"apt install {package}, or the equivalent on your system"
+            yield Finding(name, "warning", f"not installed: {use}", advice)
         elif version := _version(path):
             yield Finding(name, "ok", f"{version}, {path}")
         else:
-            do = f"{path} --version says why"
-            yield Finding(name, "warning", f"{path} does not run: {use}", do)
+            advice = f"{path} --version says why"
+            yield Finding(name, "warning", f"{path} does not run: {use}", advice)
 
 
 def check_disk(context: CheckContext) -> Iterator[Finding]:
@@ -231,16 +233,16 @@ def _check_directory(name: str, path: Path) -> Iterator[Finding]:
             "disk", "warning", f"{name}: others can look into {path}", f"chmod 700 {path}"
         )
     free = shutil.disk_usage(above).free
-    took = _time_sync(path) if exists else 0.0
-    if isinstance(took, str):
-        yield Finding("disk", "wrong", f"{name}: no file can be written in {path}: {took}",
+    elapsed = _time_sync(path) if exists else 0.0
+    if isinstance(elapsed, str):
+        yield Finding("disk", "wrong", f"{name}: no file can be written in {path}: {elapsed}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
-    note = f"; sync write: {took * 1000:.1f} ms" if exists else ", not made yet"
+    note = f"; sync write: {elapsed * 1000:.1f} ms" if exists else ", not made yet"
     text = f"{name} in {path}: {_size(free)} free{note}"
     if free < _LOW_DISK_BYTES:
         yield Finding("disk", "warning", text, "make room: a session needs some")
-    elif took > _SLOW_SYNC_SECONDS:
+    elif elapsed > _SLOW_SYNC_SECONDS:
         yield Finding("disk", "warning", f"{text}: each approval waits for that",
             "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
     else:
@@ -330,8 +332,8 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
     except BadInput as error:
         yield Finding("keys", "wrong", str(error))
     if open_ := credentials.exposure_warning(file) if file.exists() else "":
-        text, _, do = open_.partition(": ")
-        yield Finding("keys", "warning", text, do)
+        text, _, advice = open_.partition(": ")
+        yield Finding("keys", "warning", text, advice)
     connections = context.models.connections
     texts = [
         f"{s.name} ({source})"
@@ -383,21 +385,21 @@ def check_terminal(context: CheckContext) -> Iterator[Finding]:
         return
     from refold.console.capabilities import detect_capabilities
 
-    wished = context.setting_origins.settings.terminal
+    configured = context.setting_origins.settings.terminal
     screen = detect_capabilities(
-        sys.stdout, context.environ, display=wished.display, theme=wished.theme
+        sys.stdout, context.environ, display=configured.display, theme=configured.theme
     )
-    wide, high = os.get_terminal_size(sys.stdout.fileno())
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
     name = context.environ.get("TERM", "")
     text = (
-        f"{name or 'TERM is not set'}, {wide}x{high}, {sys.stdout.encoding}, "
+        f"{name or 'TERM is not set'}, {columns}x{rows}, {sys.stdout.encoding}, "
         f"{'colours' if screen.color else 'no colours'}, display {screen.display}"
     )
     if not name:
         yield Finding(
             "terminal", "warning", text, "set TERM: without it only text is written"
         )
-    elif 0 < wide < _NARROW or 0 < high < _LOW:
+    elif 0 < columns < _NARROW or 0 < rows < _LOW:
         yield Finding("terminal", "warning", text, "make the window larger")
     else:
         yield Finding("terminal", "ok", text)
@@ -408,8 +410,8 @@ _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 
 def check_sessions(context: CheckContext) -> Iterator[Finding]:
     try:
-        home = session_index(context.places)
-        entries = list(home.sessions())
+        index = session_index(context.places)
+        entries = list(index.sessions())
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", str(error))
         return
@@ -418,7 +420,7 @@ def check_sessions(context: CheckContext) -> Iterator[Finding]:
         return
     newest = entries[0]
     try:
-        damages = home.check(newest.id).damages
+        damages = index.check(newest.id).damages
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", f"{newest.id} cannot be read: {error}",
             f"refold sessions check {newest.id}")  # fmt: skip

@@ -160,8 +160,8 @@ class _ModelQuestions:
         if not self._offers.servers:
             say("No Ollama, LM Studio or llama.cpp server answers on this machine.", "dim")
         rows = self._rows()
-        wide = max(len(row.text) for row in rows)
-        labels = [f"{row.text:{wide}}  {row.about}" for row in rows]
+        width = max(len(row.text) for row in rows)
+        labels = [f"{row.text:{width}}  {row.about}" for row in rows]
         while True:
             self._printer.ensure_blank_line()
             try:
@@ -201,8 +201,8 @@ class _ModelQuestions:
             )
         ]
         for server in offers.servers:
-            many = len(server.models)
-            about = f"{many} models" if many > 1 else server.models[0].partition("/")[2]
+            count = len(server.models)
+            about = f"{count} models" if count > 1 else server.models[0].partition("/")[2]
             title = f"{server.label} on this machine"
             rows.append(_Row(title, escape_to_one_line(about), self._server_choice(server)))
         rows += [

@@ -54,8 +54,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
     """
     if arguments and arguments[0] == "help" and len(arguments) <= 2:
         arguments = ("--help", *arguments[1:])
-    if len(arguments) == 1 and (meant := _subcommand_hint(arguments[0])):
-        raise BadInput(meant)
+    if len(arguments) == 1 and (hint := _subcommand_hint(arguments[0])):
+        raise BadInput(hint)
     if arguments and arguments[0] in SUBCOMMANDS:
         parser = parser_of((arguments[0],))
         args, left = parser.parse_known_args(arguments)
@@ -76,10 +76,10 @@ def _subcommand_hint(word: str) -> str:
         return ""
     from refold.values.similar_names import similar
 
-    near = similar(word, SUBCOMMANDS, 1)
-    if word not in _FLAGS_ELSEWHERE and not near:
+    suggestions = similar(word, SUBCOMMANDS, 1)
+    if word not in _FLAGS_ELSEWHERE and not suggestions:
         return ""
-    instead = _FLAGS_ELSEWHERE.get(word) or f"refold {near[0]}"
+    instead = _FLAGS_ELSEWHERE.get(word) or f"refold {suggestions[0]}"
     return (
         f"{word!r} is not a subcommand: did you mean {instead}? "
         f"To send it as a message: refold -- {word}"
@@ -92,10 +92,10 @@ def _too_many_error(first: str, extra: Sequence[str]) -> str:
 
     if first in SUBCOMMANDS:
         return f"the subcommand goes before all flags: refold {first} …"
-    near = similar(first, SUBCOMMANDS, 1)
-    meant = f"; or did you mean the subcommand {near[0]}?" if near else ""
+    suggestions = similar(first, SUBCOMMANDS, 1)
+    hint = f"; or did you mean the subcommand {suggestions[0]}?" if suggestions else ""
     whole = " ".join((first, *extra))
-    return f'a message is one argument, in quotation marks: refold "{whole}"{meant}'
+    return f'a message is one argument, in quotation marks: refold "{whole}"{hint}'
 
 
 def session_parser() -> Parser:

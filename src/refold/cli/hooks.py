@@ -130,8 +130,8 @@ def _tool(text: str) -> str:
     known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):
         return tool
-    near = similar(text, (alias for name in known for alias in names_of(name)), 1)
-    instead = f"; did you mean {near[0]}?" if near else ""
+    suggestions = similar(text, (alias for name in known for alias in names_of(name)), 1)
+    instead = f"; did you mean {suggestions[0]}?" if suggestions else ""
     raise BadInput(f"there is no tool {text!r}{instead}")
 
 
@@ -185,10 +185,10 @@ async def _try_hooks(
 ) -> int:
     broken = False
     for hook in hooks:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         answer = await session.run(hook, about)
-        took = time.monotonic() - begun
-        write(f"{escape_to_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
+        elapsed = time.monotonic() - started_at
+        write(f"{escape_to_one_line(hook.name)}  {answer.outcome} after {elapsed:.1f} s\n")
         for line in _answer_lines(answer):
             write(f"    {escape_to_one_line(line)}\n")
         broken = broken or answer.outcome == "failed" or answer.by_failure

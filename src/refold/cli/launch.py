@@ -135,12 +135,12 @@ def options_at(
 def launch_at(
     args: Namespace,
     paths: Paths,
-    home: "SessionIndex",
+    index: "SessionIndex",
     directory: Path,
     roots: Sequence[Path],
     draft: "NewConversation",
 ) -> Launch:
-    """A start for a page or an editor. All that share `home` write with its threads."""
+    """A start for a page or an editor. All that share `index` write with its threads."""
     from refold.client.new_conversation import EditorConversation
 
     flags: dict[str, object] = {
@@ -154,7 +154,7 @@ def launch_at(
         model=draft.model or args.model,
         trust=draft.trust,
         more_system=draft.system_prompt,
-        sessions=home,
+        sessions=index,
     )
     if isinstance(draft, EditorConversation):
         more_roots = tuple(dict.fromkeys((*roots, *map(Path, draft.roots))))
@@ -257,9 +257,9 @@ def enter_directory(args: Namespace) -> AbstractContextManager[object]:
 
 def check_resume(args: Namespace) -> None:
     """Raise `BadInput` for flags that need a session to resume, if there is none."""
-    for flag, does in (("fork", "copies a session"), ("steal", "takes a session over")):
+    for flag, purpose in (("fork", "copies a session"), ("steal", "takes a session over")):
         if getattr(args, flag) and args.resume is None and not args.continue_:
-            raise BadInput(f"--{flag} {does}: say which, with -c or -r ID")
+            raise BadInput(f"--{flag} {purpose}: say which, with -c or -r ID")
     if args.fork and args.steal:
         raise BadInput("--fork copies a session that is open, too: leave --steal out")
     for flag in ("at", "turn"):
@@ -419,7 +419,7 @@ def find_session_directory(args: Namespace) -> SessionDirectory:
 
     A resumed session stays in its directory, because its messages are about that.
     """
-    home = session_index(paths(os.environ))
+    index = session_index(paths(os.environ))
     is_elsewhere = args.elsewhere or args.container or args.devcontainer or args.keep
     if is_elsewhere and args.workspace is None:
         from refold.cli.start_elsewhere import directory_elsewhere
@@ -427,15 +427,15 @@ def find_session_directory(args: Namespace) -> SessionDirectory:
         args.workspace = directory_elsewhere(args)
     if args.resume is None:
         directory = args.workspace or current_directory()
-        newest = home.newest_of(directory) if args.continue_ else None
+        newest = index.newest_of(directory) if args.continue_ else None
         if newest is None:
             return SessionDirectory(directory)
         args.resume = newest.id
     from refold.headless.streams import WaitNotice
 
-    session = home.resolve(args.resume, current_directory(), WaitNotice())
+    session = index.resolve(args.resume, current_directory(), WaitNotice())
     args.resume = session.id
-    return find_directory(home, session.id, current_directory())
+    return find_directory(index, session.id, current_directory())
 
 
 async def apply_choices(

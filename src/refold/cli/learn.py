@@ -101,9 +101,11 @@ def _list(folder: ReaderFolder, *, as_json: bool) -> int:
             mark = "✓" if one.number in done else " "
             write(f"{mark} {one.number:2}  {one.title:<14} {one.purpose}\n")
     if not as_json:
-        following = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
+        next_lesson = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
         read = (
-            f"Read the next one: refold learn {following}" if following else "All are done."
+            f"Read the next one: refold learn {next_lesson}"
+            if next_lesson
+            else "All are done."
         )
         write(f"\n{read}\n")
     return 0
@@ -187,11 +189,11 @@ def _wait_for(process: "subprocess.Popen[bytes]") -> int:
     Ctrl+C reaches the program, which decides what it means; if that ends it, its traceback says
     nothing that the reader does not know.
     """
-    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _, errors = process.communicate()
     finally:
-        signal.signal(signal.SIGINT, ours)
+        signal.signal(signal.SIGINT, own_handler)
     if process.returncode == -signal.SIGINT:
         print_note("your program was interrupted")
         return 130
@@ -222,8 +224,8 @@ def _check(current: Lesson, folder: ReaderFolder) -> int:
     folder.mark_done(current)
     write(f"Lesson {current.number} is done: {current.title}.\n")
     if current.number < len(lessons()):
-        following = lesson(current.number + 1)
-        write(f"Next: refold learn {following.number} ({following.title})\n")
+        next_lesson = lesson(current.number + 1)
+        write(f"Next: refold learn {next_lesson.number} ({next_lesson.title})\n")
     return 0
 
 

@@ -166,8 +166,8 @@ def _fetch(
     write(f"{model.name}: {_size(model.size)}, into {model_files.directory}\n")
     need = f"about {_size(model.memory)} of memory"
     write(f"needs {need}: {machine.describe_fit(model.memory)} ({machine.text})\n")
-    if begun := model_files.partial_size(model):
-        write(f"resuming after {_size(begun)} of an earlier try\n")
+    if partial_size := model_files.partial_size(model):
+        write(f"resuming after {_size(partial_size)} of an earlier try\n")
     tell = _progress_bar() if sys.stdout.isatty() else _progress_lines()
     try:
         return fetch(model, sources, model_files, tell)
@@ -203,8 +203,8 @@ def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
             origin = model_files.origin(model)
             source = f", from {origin.source}, {origin.at[:10]}" if origin else ""
             write(f"{name}  installed, {_size(model.size)}{source}\n")
-        elif begun := model_files.partial_size(model):
-            part = f"{_size(begun)} of {_size(model.size)}"
+        elif partial_size := model_files.partial_size(model):
+            part = f"{_size(partial_size)} of {_size(model.size)}"
             write(
                 f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
             )
@@ -221,9 +221,9 @@ def _stop(model: Path | None) -> int:
     servers = [entry for entry in _servers() if model in (None, Path(entry.record.model))]
     for server in servers:
         stop(server)
-        freed = f", {_size(server.memory)} are free again" if server.memory else ""
+        freed_text = f", {_size(server.memory)} are free again" if server.memory else ""
         write(
-            f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed}\n"
+            f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed_text}\n"
         )
     if not servers:
         write("no server of an embedded model is running\n")
@@ -255,9 +255,9 @@ def _remove(name: str, model_files: ModelDirectory) -> int:
         names = " or ".join(item.name for item in here)
         raise BadInput(f"there is more than one model here: say --model {names}")
     model = model_files.find(name) if name else next(iter(here), DEFAULT_MODEL)
-    freed = model_files.remove(model)
-    if freed:
-        write(f"{model.name} is removed, {_size(freed)} are free again\n")
+    freed_bytes = model_files.remove(model)
+    if freed_bytes:
+        write(f"{model.name} is removed, {_size(freed_bytes)} are free again\n")
     else:
         write(f"{model.name} is not installed: there is nothing to remove\n")
     return 0

@@ -80,9 +80,9 @@ def run_worker(args: Namespace) -> int:
     from refold.client.nodes.worker_host import WorkerHost
 
     places = paths(os.environ)
-    home = session_index(places)
-    start = partial(launch_at, args, places, home)
-    host = WorkerHost(services, home, _host_paths(args), start)
+    index = session_index(places)
+    start = partial(launch_at, args, places, index)
+    host = WorkerHost(services, index, _host_paths(args), start)
     whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
     anyio.run(_work, host, f"{whose}{services.database.place}", args.drain_seconds)
     return 0
@@ -110,9 +110,9 @@ def run_web_node(args: Namespace) -> int:
     from refold.client.nodes.web_host import WebHost
 
     places = paths(os.environ)
-    home = session_index(places)
-    start = partial(launch_at, args, places, home)
-    host = WebHost(services, home, _host_paths(args), start)
+    index = session_index(places)
+    start = partial(launch_at, args, places, index)
+    host = WebHost(services, index, _host_paths(args), start)
     return serve_host(args, host, setup)
 
 
@@ -144,13 +144,13 @@ async def _open_tenant(
 
     places = replace(paths(os.environ), tenant=tenant)
     database = Database(places.sessions, tenant)
-    home = tenant_sessions(places, database)
-    start = partial(launch_at, args, places, home)
+    index = tenant_sessions(places, database)
+    start = partial(launch_at, args, places, index)
     try:
         with tempfile.TemporaryDirectory(prefix="refold-web-") as empty:
             where = HostPaths(Path(empty), places.server, places.checkpoints)
             own = replace(services, database=database)
-            yield WebHost(own, home, where, start, is_shared=True)
+            yield WebHost(own, index, where, start, is_shared=True)
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(database.close)

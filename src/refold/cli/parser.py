@@ -48,12 +48,15 @@ class Parser(ArgumentParser):
     short_help = ""  # what --help prints instead of the list of every option
 
     def __init__(
-        self, *, formatter_class: Callable[..., HelpFormatter] = HelpFormatter, **how: Any
+        self,
+        *,
+        formatter_class: Callable[..., HelpFormatter] = HelpFormatter,
+        **options: Any,
     ) -> None:
         self._help = formatter_class
         # argparse makes one for each flag, and would ask how wide the terminal is.
         super().__init__(
-            formatter_class=partial(formatter_class, width=_UNWRAPPED_COLUMNS), **how
+            formatter_class=partial(formatter_class, width=_UNWRAPPED_COLUMNS), **options
         )
 
     def actions(self) -> list[Action]:
@@ -101,16 +104,18 @@ class Parser(ArgumentParser):
                 for name in re.findall(r"'([^']*)'", match[2])
                 if name != HIDDEN_SUBCOMMAND
             ]
-            near = similar(match[1], names, 1)
+            suggestions = similar(match[1], names, 1)
             text = f"invalid choice: '{match[1]}' (there are {', '.join(names)})"
             message = message[: match.start()] + text
         else:
             typed = re.match(_UNKNOWN_FLAG, message)
-            near = similar(typed[1], self._flags_to_suggest(typed[1]), 1) if typed else []
+            suggestions = (
+                similar(typed[1], self._flags_to_suggest(typed[1]), 1) if typed else []
+            )
             if typed and (instead := _FOREIGN_FLAGS.get(typed[1])):
                 return f"unknown option {typed[1]}: {instead}"
             message = f"unknown option {typed[1]}" if typed else message
-        return f"{message}; did you mean {near[0]}?" if near else message
+        return f"{message}; did you mean {suggestions[0]}?" if suggestions else message
 
     def _flags_to_suggest(self, typed: str) -> list[str]:
         """Return the flags to suggest for `typed`.

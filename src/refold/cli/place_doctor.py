@@ -52,9 +52,11 @@ def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
     if address.is_made:
         from refold.place.containers.session_container import open_container
 
-        made = open_container(address, paths(os.environ).data, os.environ, network=False)
-        stack.callback(made.lock.release)
-        address, notices, wanted = made.address, made.notices, _NO_SANDBOX
+        container = open_container(
+            address, paths(os.environ).data, os.environ, network=False
+        )
+        stack.callback(container.lock.release)
+        address, notices, wanted = container.address, container.notices, _NO_SANDBOX
     pipe = Pipe(address, wanted, os.environ)
     stack.callback(pipe.close)
     greeting = pipe.greeting

@@ -27,11 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = user_sessions()
+    index = user_sessions()
     if args.name:
-        return _show(*_find_plan(home, args.name), as_json=args.json)
+        return _show(*_find_plan(index, args.name), as_json=args.json)
     shown = 0
-    for session, plan in _all_plans(home, everywhere=args.all):
+    for session, plan in _all_plans(index, everywhere=args.all):
         shown += 1
         if args.json:
             _print_plan_line(session, plan)
@@ -53,27 +53,27 @@ def _show(session: str, plan: Plan, *, as_json: bool) -> int:
     return 0
 
 
-def _find_plan(home: SessionIndex, name: str) -> tuple[str, Plan]:
+def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
     id_, _, seq = name.partition("/")
-    session = find_session_id(home, id_)
-    for plan in _load_plans(home, session):
+    session = find_session_id(index, id_)
+    for plan in _load_plans(index, session):
         if str(plan.seq) == seq:
             return session, plan
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
 
 
-def _all_plans(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
+def _all_plans(index: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
     workspace = "" if everywhere else os.path.realpath(current_directory())
-    for session in home.sessions():
-        if not workspace or home.first_directory(session.id) == workspace:
-            for plan in _load_plans(home, session.id):
+    for session in index.sessions():
+        if not workspace or index.first_directory(session.id) == workspace:
+            for plan in _load_plans(index, session.id):
                 yield session.id, plan
 
 
-def _load_plans(home: SessionIndex, session: str) -> tuple[Plan, ...]:
-    if not home.mentions(session, _PLAN_MARK):
+def _load_plans(index: SessionIndex, session: str) -> tuple[Plan, ...]:
+    if not index.mentions(session, _PLAN_MARK):
         return ()
-    return load_view(home, session)[0].plans.made[::-1]
+    return load_view(index, session)[0].plans.made[::-1]
 
 
 def _print_plan_line(session: str, plan: Plan) -> None:

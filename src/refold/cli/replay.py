@@ -40,29 +40,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = user_sessions()
-    session = find_session_id(home, args.id)
+    index = user_sessions()
+    session = find_session_id(index, args.id)
     if not args.run and not args.what_if:
         if args.tools != "recorded" or args.strict or args.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
-        return print_conversation(home, session, as_json=args.json)
+        return print_conversation(index, session, as_json=args.json)
     if "/" in session:
         raise BadInput(
             f"{session} is a subagent: its rights and its budget come from its parent and "
             "are not in its journal; replay the parent session"
         )
-    whole, damage = home.entries(session)
+    whole, damage = index.entries(session)
     if damage:
         print_error(damage)
     if args.what_if:
         from refold.cli.what_if import report_what_if
 
-        differs = report_what_if(home, session, whole, args)
+        differs = report_what_if(index, session, whole, args)
         return 1 if damage or differs else 0
     from refold.cli.replay_run import ReplayWorlds, run_again
 
     again = partial(run_again, again=args.tools == "again")
-    replayed = anyio.run(again, ReplayWorlds(home, session), whole)
+    replayed = anyio.run(again, ReplayWorlds(index, session), whole)
     view = fold(whole)
     if args.json:
         print_document(_document(session, view, replayed))

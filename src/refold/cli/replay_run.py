@@ -63,9 +63,11 @@ class ReplayWorlds:
     sent. `what` is changed.
     """
 
-    def __init__(self, home: SessionIndex, session: str, what: WhatIf = NO_CHANGE) -> None:
-        self._home, self._session, self._what = home, session, what
-        self._directory = home.directories(session).directory or str(current_directory())
+    def __init__(
+        self, index: SessionIndex, session: str, change: WhatIf = NO_CHANGE
+    ) -> None:
+        self._home, self._session, self._what = index, session, change
+        self._directory = index.directories(session).directory or str(current_directory())
         if not os.path.isdir(self._directory):
             raise BadInput(
                 f"the session {session} worked in {self._directory}, which is gone: "
@@ -73,7 +75,7 @@ class ReplayWorlds:
             )
         self._places = paths(os.environ)
         self._asking = {tool.name for tool in builtin() if tool.effect is Effect.ASK}
-        self._record = Recorder(home.store(session))
+        self._record = Recorder(index.store(session))
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
     def __call__(self, view: View) -> World:

@@ -53,10 +53,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("event", nargs="?", type=_event, metavar="EVENT",
         help="rewind to before this event (default: list the points)")  # fmt: skip
-    which = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     for name, text in (("conversation", "rewind only the conversation"), ("files", "restore only the files"),
                        ("both", "both (default)")):  # fmt: skip
-        which.add_argument(f"--{name}", dest="which", action="store_const", const=name,
+        group.add_argument(f"--{name}", dest="which", action="store_const", const=name,
             default="both", help=text)  # fmt: skip
     add("--dry-run", action="store_true", help="show what would change, and change nothing")
     changed = parser.add_mutually_exclusive_group()
@@ -75,9 +75,9 @@ def _event(text: str) -> int:
 
 def run(args: Namespace) -> int:
     places = paths(os.environ)
-    home = session_index(places)
-    session = find_session_id(home, args.id)
-    view = _load_view(home, session)
+    index = session_index(places)
+    session = find_session_id(index, args.id)
+    view = _load_view(index, session)
     snapshots = _snapshots(view, places, session)
     if args.event is None:
         return _list(rewind_points(view, snapshots), as_json=args.json)
@@ -86,16 +86,16 @@ def run(args: Namespace) -> int:
         dry = anyio.run(preview, view, snapshots, args.event, args.which)
         _show(dry, view, as_json=args.json)
         return 0
-    report = anyio.run(_rewind, home, session, snapshots, args)
+    report = anyio.run(_rewind, index, session, snapshots, args)
     return _print_report(report, view, session, as_json=args.json)
 
 
 async def _rewind(
-    home: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
+    index: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
 ) -> RewindReport:
     kind: RewindScope = args.which
     drift: DriftRule = args.drift
-    record = Recorder(home.store(id_))
+    record = Recorder(index.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
         watch = record.hub.watch()
         outcome: RewindReport | BadInput = BadInput("")
@@ -125,8 +125,8 @@ def _no_turns(view: View) -> World:
     raise AssertionError("a rewind calls no model")
 
 
-def _load_view(home: SessionIndex, session: str) -> View:
-    entries, damage = home.entries(session)
+def _load_view(index: SessionIndex, session: str) -> View:
+    entries, damage = index.entries(session)
     if damage:
         raise JournalError(damage)
     return fold(entries)

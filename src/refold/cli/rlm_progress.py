@@ -68,8 +68,8 @@ class RlmProgress:
             finally:
                 self._paper.clear_status()
             group.cancel_scope.cancel()
-        took = duration(anyio.current_time() - began)
-        print_error(_join_parts("in all", *self._usage_so_far(session.view), took))
+        duration_text = duration(anyio.current_time() - began)
+        print_error(_join_parts("in all", *self._usage_so_far(session.view), duration_text))
         self.finished.set()
 
     async def _show_progress(self, session: Session, started_at: float) -> None:
@@ -80,8 +80,8 @@ class RlmProgress:
             line = _join_parts(*self._usage_so_far(session.view))
             if self._paper.capabilities.moves:
                 turn += 1
-                took = duration(anyio.current_time() - started_at)
-                shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, took)}"
+                duration_text = duration(anyio.current_time() - started_at)
+                shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, duration_text)}"
                 self._paper.show_status((("dim", shown),))
             elif line != last:
                 last = line
@@ -105,9 +105,9 @@ class RlmProgress:
         match event:
             case ModelAnswered(message):
                 calls = len(message.calls)
-                does = "runs code" if calls else "answers"
+                verb = "runs code" if calls else "answers"
                 return _join_parts(
-                    f"step {view.turn.steps}: {does}", _spent_note(view.turn.spent)
+                    f"step {view.turn.steps}: {verb}", _spent_note(view.turn.spent)
                 )
             case ModelFailed(dropped=dropped):
                 return f"the model {'is asked again' if dropped else 'failed'}"
@@ -115,8 +115,8 @@ class RlmProgress:
                 asked, failed = self._leaves.asked, self._leaves.failed
                 new = _calls_text(asked - self._cell[0], failed - self._cell[1])
                 self._cell = asked, failed
-                ran = "code ran" if outcome == "done" else f"code {outcome}"
-                return _join_parts(f"  {ran}", new, _spent_note(view.turn.spent))
+                outcome_text = "code ran" if outcome == "done" else f"code {outcome}"
+                return _join_parts(f"  {outcome_text}", new, _spent_note(view.turn.spent))
             case ChildBorn(child, task=task):
                 return f"  {child} begins: {cut(escape_to_one_line(task), _MAX_COLUMNS)}"
             case ChildEnded(child, status=status, reason=reason, spent=spent):

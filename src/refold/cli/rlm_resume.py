@@ -33,8 +33,8 @@ class ResumedRlm:
         self._args = Namespace(**{**vars(session_parser().parse_args([])), **vars(args)})
         self.directory: SessionDirectory = find_session_directory(self._args)
         self._id: str = self._args.resume
-        home = session_index(paths)
-        entries, _ = home.entries(self._id)
+        index = session_index(paths)
+        entries, _ = index.entries(self._id)
         view = fold(entries)
         self.route = Route(_way(view, self._id, agent), f"continues {self._id}")
         self._end = end_of_turn(entries, args.turn, self._id) if args.turn else 0

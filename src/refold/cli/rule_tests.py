@@ -156,8 +156,12 @@ def builtin_tool(name: str) -> Tool:
     tools = {tool.name: tool for tool in builtin()}
     if name in tools:
         return tools[name]
-    near = get_close_matches(name.lower(), tools, 1, 0.4)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(tools)}"
+    suggestions = get_close_matches(name.lower(), tools, 1, 0.4)
+    hint = (
+        f"did you mean {suggestions[0]}?"
+        if suggestions
+        else f"there are {', '.join(tools)}"
+    )
     raise BadInput(f"there is no tool {name!r}; {hint}")
 
 
@@ -311,10 +315,10 @@ class ReplayedVerdict(Struct, frozen=True):
 
 def replay_rules(args: Namespace) -> int:
     places = paths(os.environ)
-    home = session_index(places)
-    session = find_session_id(home, args.id)
-    whole, damage = home.entries(session)
-    stood = home.directories(session)
+    index = session_index(places)
+    session = find_session_id(index, args.id)
+    whole, damage = index.entries(session)
+    stood = index.directories(session)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _context_with_rules(Path(args.rules).expanduser(), places, roots)
     judged = list(_replay_verdicts(whole, under))

@@ -138,13 +138,13 @@ def _add(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
 
 def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
     id_: int = args.schedule
-    has = book.find(id_).webhook
+    webhook = book.find(id_).webhook
     if args.off:
         book.set_webhook(id_, "")
-        webhooks.forget(paths, has)
+        webhooks.forget(paths, webhook)
         write(f"schedule {id_} has no webhook\n")
         return
-    if not (name := args.name or has):
+    if not (name := args.name or webhook):
         raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
     _create_webhook(paths, book, id_, name)
 

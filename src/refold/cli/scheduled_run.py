@@ -91,10 +91,10 @@ class ScheduledRuns:
                 outcome, text = FAILED_OUTCOME, f"refold itself failed: {message}"
             finally:
                 self._book.end(id_, outcome, text[:_MAX_TEXT_CHARS])
-            room = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
+            max_chars = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
             session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
             opens = f" (refold -r {session})" if session else ""
-            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, room)}")
+            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, max_chars)}")
             return outcome
 
     async def _run_turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:

@@ -32,15 +32,13 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def schema_text(which: str) -> str:
+def schema_text(name: str) -> str:
     """Return the schema of this name, one of `SCHEMA_NAMES`, as it is printed."""
-    return (
-        msgspec.json.format(msgspec.json.encode(_schema(which)), indent=2).decode() + "\n"
-    )
+    return msgspec.json.format(msgspec.json.encode(_schema(name)), indent=2).decode() + "\n"
 
 
-def _schema(which: str) -> dict[str, Any]:
-    if which == "orders":
+def _schema(name: str) -> dict[str, Any]:
+    if name == "orders":
         from refold.client.protocol import ORDER_KINDS
 
         return _union_schema(

@@ -118,11 +118,11 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         raise BadInput(
             f"{current_directory()} is not below a --root: start refold serve in a folder below one"
         )
-    home = session_index(places)
+    index = session_index(places)
     host = Host(
-        home,
+        index,
         directories,
-        partial(launch_at, args, places, home),
+        partial(launch_at, args, places, index),
         is_joinable=True,
     )
     due = due_schedules(os.environ, args.script, print_error)

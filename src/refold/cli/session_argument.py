@@ -37,21 +37,21 @@ def user_sessions() -> SessionIndex:
     return session_index(paths(os.environ))
 
 
-def find_session_id(home: SessionIndex, text: str) -> str:
+def find_session_id(index: SessionIndex, text: str) -> str:
     """The id of the session with this id or name; of `last`, the newest that was started here.
 
     A journal that is a link, or lies below one, is refused: another program put it there.
     """
-    session = home.resolve(text, current_directory(), WaitNotice()).id
-    home.refuse_links(session)
+    session = index.resolve(text, current_directory(), WaitNotice()).id
+    index.refuse_links(session)
     return session
 
 
-def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
+def load_view(index: SessionIndex, session: str) -> "tuple[View, str]":
     """Return the view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
-    entries, damage = home.entries(session)
+    entries, damage = index.entries(session)
     return fold(entries), damage
 
 
@@ -137,11 +137,11 @@ def call_labeler() -> Callable[[ToolCall], str]:
 
 def blob_reader(node: Node) -> Callable[[str], str]:
     """Return the text of a blob of this session; of a missing one, the reason."""
-    home = user_sessions()
+    index = user_sessions()
 
     def text(name: str) -> str:
         try:
-            return home.blob(node.session, name).decode("utf-8", "replace")
+            return index.blob(node.session, name).decode("utf-8", "replace")
         except JournalError as error:
             return f"({error})"
 
@@ -165,7 +165,7 @@ def print_lines(lines: Iterable[Line]) -> None:
     write("\n".join(painted) + "\n")
 
 
-def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> int:
+def print_conversation(index: SessionIndex, session: str, *, as_json: bool) -> int:
     """Print the conversation, or the events; return the exit code."""
     # Imported here: other commands need not wait for these modules.
     from refold.journal.events.kinds import Frame
@@ -173,7 +173,7 @@ def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> in
     from refold.views.screen.transcript import transcript
     from refold.views.stream_json.encode import documents_of
 
-    entries, damage = home.entries(session)
+    entries, damage = index.entries(session)
     if as_json:
         for entry in entries:
             for document in documents_of(Frame(entry.seq, 0, entry), live=False):

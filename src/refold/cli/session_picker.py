@@ -25,11 +25,11 @@ _MAX_NAMED = 5
 
 def pick_one(terminal: TerminalSettings) -> str:
     """The id of the session that the user picked in a terminal; "": the user left."""
-    home, cards = _sessions_here()
+    index, cards = _sessions_here()
     from refold.terminal.this_terminal import open_terminal
 
     printer, reader = open_terminal(display=terminal.display, theme=terminal.theme)
-    search = SessionCatalogue(home, current_directory()).search_while_typing
+    search = SessionCatalogue(index, current_directory()).search_while_typing
     picker = session_picker(cards, time.time())
     answer = anyio.run(pick, printer, reader, picker, search)
     return answer.selection.id if answer and answer.selection else ""
@@ -46,9 +46,11 @@ def _sessions_here() -> tuple[SessionIndex, Sequence[Card]]:
     """Return the index, and the sessions of this directory. Raises `BadInput` if there are
     none.
     """
-    home = session_index(paths(os.environ))
-    if cards := sessions_of(home.catalogue(WaitNotice(), print_error), current_directory()):
-        return home, cards
+    index = session_index(paths(os.environ))
+    if cards := sessions_of(
+        index.catalogue(WaitNotice(), print_error), current_directory()
+    ):
+        return index, cards
     raise BadInput(
         f"no session was started in {current_directory()} yet: name one with -r ID (refold sessions "
         "list --all)"

@@ -126,8 +126,8 @@ def _tree(args: Namespace) -> int:
         document = tree_document(root, every_leaf=args.leaves)
         print_document(replace(document, type="tree"))
     else:
-        room = session_argument.terminal_width()
-        lines = tree_lines(root, room, every_leaf=args.leaves, symbols=has_unicode())
+        width = session_argument.terminal_width()
+        lines = tree_lines(root, width, every_leaf=args.leaves, symbols=has_unicode())
         session_argument.print_lines(lines)
     return session_argument.report_damage(node)
 
@@ -166,8 +166,8 @@ def _cost(args: Namespace) -> int:
     if args.json:
         print_document(spending_document(spent, turns=args.turns, session_id=node.session))
     else:
-        room = session_argument.terminal_width()
-        session_argument.print_lines(spending_lines(spent, width=room, turns=args.turns))
+        width = session_argument.terminal_width()
+        session_argument.print_lines(spending_lines(spent, width=width, turns=args.turns))
     return session_argument.report_damage(node)
 
 
@@ -178,10 +178,10 @@ def _context_arguments(parser: ArgumentParser) -> None:
 
 def _context(args: Namespace) -> int:
     places = paths(os.environ)
-    home = session_index(places)
-    session = session_argument.find_session_id(home, args.id)
+    index = session_index(places)
+    session = session_argument.find_session_id(index, args.id)
     settings = load_folder_settings(current_directory(), places, os.environ, {}).settings
-    view, damage = session_argument.load_view(home, session)
+    view, damage = session_argument.load_view(index, session)
     usage = context_usage(view, settings.context.default_window_tokens)
     if args.json:
         print_document({"session_id": session, **context_document(usage)})

@@ -102,9 +102,9 @@ def _generate(args: Namespace) -> None:
     one = agents.find(args.agent)
     if one is None:
         names = [item.variant.name for item in agents.agents]
-        near = " or ".join(similar(args.agent, names)) or ", ".join(names) or "none"
+        suggestions = " or ".join(similar(args.agent, names)) or ", ".join(names) or "none"
         raise BadInput(
-            f"there is no declared agent {args.agent!r}: there is {near}; --agents FILE names a file"
+            f"there is no declared agent {args.agent!r}: there is {suggestions}; --agents FILE names a file"
         )
     profile_of(one, tool_names())  # it also checks the names of tools
     agent = generate_agent(one, Path(args.out).expanduser().resolve().name)

@@ -38,7 +38,7 @@ def directory_of_container(args: Namespace) -> Path:
 
 
 def _address(args: Namespace) -> str:
-    given = [
+    options = [
         flag
         for flag, value in (
             ("--workspace", args.elsewhere),
@@ -47,9 +47,9 @@ def _address(args: Namespace) -> str:
         )
         if value
     ]
-    if len(given) > 1:
-        raise BadInput(f"{' and '.join(given)} are different places: give one of them")
-    if "--workspace" in given or not given:
+    if len(options) > 1:
+        raise BadInput(f"{' and '.join(options)} are different places: give one of them")
+    if "--workspace" in options or not options:
         raise BadInput("--keep is for a container: add --container IMAGE or --devcontainer")
     project = os.path.realpath(current_directory())
     if args.devcontainer:

@@ -153,8 +153,10 @@ class StartQuestions:
 
 def start_questions(settings: FolderSettings) -> StartQuestions:
     """The questions at the terminal of this process."""
-    look = settings.settings.terminal
-    return StartQuestions(*open_terminal(display=look.display, theme=look.theme))
+    terminal_settings = settings.settings.terminal
+    return StartQuestions(
+        *open_terminal(display=terminal_settings.display, theme=terminal_settings.theme)
+    )
 
 
 def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:

@@ -24,8 +24,8 @@ def ask_and_steal(args: Namespace) -> bool:
     refuses. `args.resume` is a whole id; `args.holder` is set to the process that was
     killed.
     """
-    home = session_index(paths(os.environ))
-    holder = find_holder(home, args.resume)
+    index = session_index(paths(os.environ))
+    holder = find_holder(index, args.resume)
     if holder is None:
         return True
     about = f"{holder.name[0].upper()}{holder.name[1:]} {holder.state_text}."
@@ -34,7 +34,7 @@ def ask_and_steal(args: Namespace) -> bool:
         raise BadInput(_not_ended_error(holder))
     if holder.state == "answers":
         return False
-    end_holder(home, holder)
+    end_holder(index, holder)
     args.holder = holder
     return True
 
@@ -50,17 +50,17 @@ def offer_to_join(session: str) -> bool:
     return confirm(f"{session} is open in {holder.name}, which answers. Join it?")
 
 
-def steal(home: SessionIndex, session: str) -> SessionHolder | None:
+def steal(index: SessionIndex, session: str) -> SessionHolder | None:
     """End the process that has the session open, without asking, and return it.
 
     Return None if there is none. Raises `BadInput` unless the process hangs.
     """
-    holder = find_holder(home, session)
+    holder = find_holder(index, session)
     if holder is None:
         return None
     if not holder.hangs:
         raise BadInput(_not_ended_error(holder))
-    end_holder(home, holder)
+    end_holder(index, holder)
     print_note(f"{holder.name}, which {holder.state_text}, was killed")
     return holder
 

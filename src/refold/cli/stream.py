@@ -39,10 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = session_argument.user_sessions()
-    address, session = _find_session(home, session_argument.node_path(args))
-    news = home.follow(session, address)
-    stream = _Stream(address, lambda: home.writer(session) is not None, as_json=args.json)
+    index = session_argument.user_sessions()
+    address, session = _find_session(index, session_argument.node_path(args))
+    news = index.follow(session, address)
+    stream = _Stream(address, lambda: index.writer(session) is not None, as_json=args.json)
     first = news.new_entries()
     stream.apply(first)
     stream.print_entries(_entries_to_print(first, address, args.after))
@@ -106,14 +106,14 @@ class _Stream:
         return bool(entries)
 
 
-def _find_session(home: SessionIndex, path: session_argument.NodePath) -> tuple[str, str]:
+def _find_session(index: SessionIndex, path: session_argument.NodePath) -> tuple[str, str]:
     session = path.id
     for name in path.names:
         if not re.fullmatch(CHILD_PATTERN, name):
             raise BadInput(
                 f"{name!r} is not a session: stream follows root, root/child-1, …"
             )
-        if name not in home.children(session):
+        if name not in index.children(session):
             raise BadInput(
                 f"{path.id} has no {'/'.join(path.names)} (refold tree shows all)"
             )

@@ -134,8 +134,8 @@ SUBCOMMANDS = {each.name: each for each in _SUBCOMMAND_ENTRIES}
 
 def subcommand_list() -> str:
     """The subcommands as the help of `refold` lists them."""
-    wide = max(map(len, SUBCOMMANDS))
-    rows = (f"  {entry.name:{wide}}  {entry.help}\n" for entry in _SUBCOMMAND_ENTRIES)
+    width = max(map(len, SUBCOMMANDS))
+    rows = (f"  {entry.name:{width}}  {entry.help}\n" for entry in _SUBCOMMAND_ENTRIES)
     return f"subcommands (refold SUBCOMMAND --help says more):\n{''.join(rows)}"
 
 

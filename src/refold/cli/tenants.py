@@ -162,8 +162,8 @@ async def _delete(
 ) -> None:
     size = await people.tenant_size(args.tenant)
     if not args.yes:
-        what = f"{size.sessions} sessions and {size.people} people of {args.tenant}"
-        raise BadInput(_NO_YES.format(what=what))
+        deleted_text = f"{size.sessions} sessions and {size.people} people of {args.tenant}"
+        raise BadInput(_NO_YES.format(what=deleted_text))
     if sessions.objects is not None:
         await anyio.to_thread.run_sync(sessions.objects.delete_below)
     await people.delete_tenant(args.tenant)

@@ -307,5 +307,5 @@ class _UnattendedReader:
     def redraw(self) -> None:
         return
 
-    def use_vi_keys(self, on: bool | None = None) -> None:
+    def use_vi_keys(self, enabled: bool | None = None) -> None:
         return

@@ -90,8 +90,10 @@ def _allow_variables(directory: Path, paths: Paths, *, ask: bool) -> None:
         for name in variables_to_allow(server, paths, os.environ):
             gets = f"the MCP server {server.name} ({escape_to_one_line(server.summary)})"
             opens = name in server.writable
-            has = f"change files in {name}" if opens else f"have your variable {name}"
-            if ask and confirm(f"Let {gets} {has}?"):
+            access_text = (
+                f"change files in {name}" if opens else f"have your variable {name}"
+            )
+            if ask and confirm(f"Let {gets} {access_text}?"):
                 folder = os.path.dirname(server.source)
                 folders.allow_variables(folder, [variable_mark(server, name)])
             else:

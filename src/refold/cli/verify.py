@@ -145,10 +145,10 @@ def second_check(
     claims = claims_to_recheck(checked)
     if not claims:
         return tuple(checked), SecondCheck()
-    looked = anyio.run(_run_check, args, node, task_text(claims))
-    problem = looked.problem
+    second_session = anyio.run(_run_check, args, node, task_text(claims))
+    problem = second_session.problem
     answers: Mapping[str, Verdict] = {}
-    view = looked.view
+    view = second_session.view
     if not problem:
         try:
             answers = verdicts(view.turn.answer)
@@ -157,9 +157,11 @@ def second_check(
     silent = [id_ for id_ in claims if id_ not in answers]
     if not problem and silent:
         problem = f"it said nothing, or two things, of claim {', '.join(silent)}"
-    both = merge_verdicts(checked, answers, collect_facts(looked.records), today, problem)
-    cost = view.account.spent.cost if looked.records else None
-    return both, SecondCheck(looked.session, cost, problem)
+    both = merge_verdicts(
+        checked, answers, collect_facts(second_session.records), today, problem
+    )
+    cost = view.account.spent.cost if second_session.records else None
+    return both, SecondCheck(second_session.session, cost, problem)
 
 
 async def _run_check(args: Namespace, node: Node, text: str) -> _SecondSession:

@@ -42,11 +42,11 @@ class _Report(Struct, frozen=True):
 
 
 def report_what_if(
-    home: SessionIndex, session: str, entries: Sequence[Entry], args: Namespace
+    index: SessionIndex, session: str, entries: Sequence[Entry], args: Namespace
 ) -> bool:
     """Print the report. Returns whether anything differs. Raises `BadInput`."""
-    what = parse_what_if(args.what_if)
-    report = anyio.run(_compare, home, session, entries, what, args.tools == "again")
+    change = parse_what_if(args.what_if)
+    report = anyio.run(_compare, index, session, entries, change, args.tools == "again")
     if args.json:
         print_document(_document(session, report))
     else:
@@ -55,27 +55,27 @@ def report_what_if(
 
 
 async def _compare(
-    home: SessionIndex, session: str, entries: Sequence[Entry], what: WhatIf, again: bool
+    index: SessionIndex, session: str, entries: Sequence[Entry], change: WhatIf, again: bool
 ) -> _Report:
-    plain = await run_again(ReplayWorlds(home, session), entries, again=again)
-    worlds = ReplayWorlds(home, session, what)
+    plain = await run_again(ReplayWorlds(index, session), entries, again=again)
+    worlds = ReplayWorlds(index, session, change)
     comparison = compare(entries, plain, await run_again(worlds, entries, again=again))
     first = comparison.first
     if first is None:
         return _Report(comparison)
     view = fold(entry for entry in entries if entry.seq < first.seq)
-    worlds = ReplayWorlds(home, session, what)
+    worlds = ReplayWorlds(index, session, change)
     try:
         world = worlds(view)
     finally:
         await worlds.aclose()
     then, now = view.conversation.system_prompt, world.system_prompt()
-    longer = len(now.system) - len(then.system) if what.system_prompt else 0
+    longer = len(now.system) - len(then.system) if change.system_prompt else 0
     return _Report(
         comparison,
-        prompt_diff(then, now) if what.system_prompt else (),
+        prompt_diff(then, now) if change.system_prompt else (),
         continuation(entries, first, longer, world.model.price),
-        live_command(session, first, what),
+        live_command(session, first, change),
     )
 
 
@@ -137,7 +137,7 @@ def _continuation_lines(estimate: Continuation, command: str) -> Iterator[str]:
     yield f"nothing was spent; this does it, in a copy of the session:\n  {command}\n"
 
 
-def live_command(session: str, first: FirstDifference, what: WhatIf) -> str:
+def live_command(session: str, first: FirstDifference, change: WhatIf) -> str:
     """The command that continues a copy of the session live, from where the runs differ."""
     start = ("refold", "-p", "-r", session, "--fork", "--at", str(first.live - 1))
-    return " ".join((*what.variables, *start, *what.flags))
+    return " ".join((*change.variables, *start, *change.flags))

@@ -44,7 +44,7 @@ NO_CHANGE = WhatIf()
 
 def parse_what_if(texts: Sequence[str]) -> WhatIf:
     """Raises `BadInput` for a change that is not known, or a value that cannot be used."""
-    what = NO_CHANGE
+    change = NO_CHANGE
     for text in texts:
         kind, _, value = text.partition("=")
         if kind not in ("system-prompt", "compaction", *_RULE_KINDS):
@@ -52,27 +52,27 @@ def parse_what_if(texts: Sequence[str]) -> WhatIf:
         if not value.strip():
             raise BadInput(f"--what-if {text!r} has no value: write {_KINDS_TEXT}")
         if kind == "system-prompt":
-            what = _with_prompt(what, value)
+            change = _with_prompt(change, value)
         elif kind == "compaction":
-            what = _with_compaction(what, value)
+            change = _with_compaction(change, value)
         else:
-            flags = (*what.flags, f"--{kind}", shlex.quote(value))
-            what = replace(what, rules=(*what.rules, (kind, value)), flags=flags)
-    return what
+            flags = (*change.flags, f"--{kind}", shlex.quote(value))
+            change = replace(change, rules=(*change.rules, (kind, value)), flags=flags)
+    return change
 
 
-def _with_prompt(what: WhatIf, name: str) -> WhatIf:
+def _with_prompt(change: WhatIf, name: str) -> WhatIf:
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"--what-if system-prompt={name!r}: {reason_of(error)}") from error
     if not text:
         raise BadInput(f"--what-if system-prompt={name!r}: the file is empty")
-    flags = (*what.flags, "--system-prompt", f'"$(cat {shlex.quote(name)})"')
-    return replace(what, system_prompt=text, flags=flags)
+    flags = (*change.flags, "--system-prompt", f'"$(cat {shlex.quote(name)})"')
+    return replace(change, system_prompt=text, flags=flags)
 
 
-def _with_compaction(what: WhatIf, value: str) -> WhatIf:
+def _with_compaction(change: WhatIf, value: str) -> WhatIf:
     try:
         share = float(value) if value != "off" else 1.0
     except ValueError:
@@ -86,7 +86,7 @@ def _with_compaction(what: WhatIf, value: str) -> WhatIf:
     names = [key.replace(".", "__").upper() for key in new]
     variables = [f"REFOLD_{n}={v:g}" for n, v in zip(names, new.values(), strict=True)]
     return replace(
-        what,
-        settings={**what.settings, **new},
-        variables=(*what.variables, *variables),
+        change,
+        settings={**change.settings, **new},
+        variables=(*change.variables, *variables),
     )

@@ -99,9 +99,9 @@ class Agent(Struct, frozen=True, kw_only=True):
         A resumed session has the model and mode it had, unless this agent names others, and works in
         the directories in which it worked, whatever this agent's is.
         """
-        home = session_index(self._paths)
-        id_ = home.find(id_).id if id_ else ""
-        launch = Launch(self._app(home, id_), self._flags)
+        index = session_index(self._paths)
+        id_ = index.find(id_).id if id_ else ""
+        launch = Launch(self._app(index, id_), self._flags)
         try:
             if id_:
                 opened = await launch.resume(id_)

@@ -26,9 +26,9 @@ class SessionCatalogue:
     """The sessions of one directory. `current` is the current session, which is not listed."""
 
     def __init__(
-        self, home: SessionIndex, directory: Path | str, current: str = ""
+        self, index: SessionIndex, directory: Path | str, current: str = ""
     ) -> None:
-        self._home, self._directory, self._current = home, directory, current
+        self._home, self._directory, self._current = index, directory, current
 
     async def sessions(self) -> Sequence[Card]:
         """The other sessions of this directory that have messages, newest first."""
@@ -60,7 +60,7 @@ class SessionCatalogue:
 
     def search_while_typing(self, text: str) -> frozenset[str]:
         """The ids of the sessions whose messages contain this text, which may be incomplete."""
-        begun = text if text.endswith(('"', "*")) else f"{text}*"
+        query = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
 
         def is_other(card: Card) -> bool:
@@ -68,7 +68,7 @@ class SessionCatalogue:
 
         try:
             hits = self._home.catalogue().search(
-                begun, _MAX_TYPED_HITS, is_other, seconds=0.0
+                query, _MAX_TYPED_HITS, is_other, seconds=0.0
             )
         except BadInput:  # punctuation alone: a title may contain it
             return frozenset()

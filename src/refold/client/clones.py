@@ -201,9 +201,9 @@ def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
     """A new directory below that of a place. It stays if the block fails, and the error says so."""
     make_directories(_folder())
     with _workspace_at(stand_in_directory(place)) as workspace:
-        made = _run(workspace, f"mkdir -- {quote(name)}")
-        if made.code:
-            raise BadInput(f"{name} cannot be made in {place}: {_reason(made)}")
+        result = _run(workspace, f"mkdir -- {quote(name)}")
+        if result.code:
+            raise BadInput(f"{name} cannot be made in {place}: {_reason(result)}")
     try:
         yield stand_in_directory(address_below(place, name))
     except BadInput as error:

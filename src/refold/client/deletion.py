@@ -30,20 +30,20 @@ class DeletionPlan(Struct, frozen=True):
     bytes: int
 
 
-def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
+def delete_session(index: SessionIndex, checkpoints: Path, id_: str) -> None:
     """Delete a session for good. Raises `Held` while a process has it open."""
-    if home.writer(id_):
+    if index.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
-    cards = home.catalogue().cards(children=True)
-    for deletion in plan_deletions(home, checkpoints, [id_], cards):
-        home.delete(deletion.session)
+    cards = index.catalogue().cards(children=True)
+    for deletion in plan_deletions(index, checkpoints, [id_], cards):
+        index.delete(deletion.session)
         for place in deletion.snapshots:
             delete_snapshots(checkpoints, place)
-    home.catalogue().freshen(1.0)
+    index.catalogue().freshen(1.0)
 
 
 def plan_deletions(
-    home: SessionIndex,
+    index: SessionIndex,
     store: Path,
     sessions: Sequence[str],
     cards: Sequence[Card],
@@ -71,7 +71,7 @@ def plan_deletions(
             folder for folder in folders if folder.is_dir() and folder not in counted
         )
         counted |= set(existing)
-        much = home.size(session)
+        much = index.size(session)
         name = next((display_name(card) for card in own if card.id == session), "")
         whole = much.bytes + sum(map(_directory_bytes, existing))
         plans.append(DeletionPlan(session, name, much, existing, whole))

@@ -396,8 +396,8 @@ class Dispatcher:
         else:
             taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
         if not taken:
-            which = f"no plan {order.plan}" if order.plan else "there is no plan that"
-            raise AlreadyAnswered(f"{which} waits to be judged")
+            plan_text = f"no plan {order.plan}" if order.plan else "there is no plan that"
+            raise AlreadyAnswered(f"{plan_text} waits to be judged")
         return True
 
     async def _move_to_background(self, order: MoveToBackground) -> bool:

@@ -158,17 +158,17 @@ def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
 
 
 def _write_beside(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        size = _write_pieces(aside, flags, pieces)
+        size = _write_pieces(temporary, flags, pieces)
         if force:
-            aside.replace(path)
+            temporary.replace(path)
         else:
-            _put_in_place(aside, path)
+            _put_in_place(temporary, path)
     finally:
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return size
 
 
@@ -183,14 +183,14 @@ def _write_pieces(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
     return size
 
 
-def _put_in_place(aside: Path, path: Path) -> None:
+def _put_in_place(temporary: Path, path: Path) -> None:
     try:
-        os.link(aside, path)  # unlike a rename, this fails if the file exists
+        os.link(temporary, path)  # unlike a rename, this fails if the file exists
     except FileExistsError:
         raise
     except OSError:  # a file system without links
         check_free(path, force=False)
-        aside.rename(path)
+        temporary.rename(path)
 
 
 def _is_device(path: Path) -> bool:

@@ -380,12 +380,12 @@ class Feed:
 
     async def _collect(self, frames: Iterable[bytes]) -> list[bytes]:
         """Make these frames, while other tasks run."""
-        made = list[bytes]()
+        encoded = list[bytes]()
         for frame in frames:
-            made.append(frame)
-            if len(made) % _BATCH_DOCUMENTS == 0:
+            encoded.append(frame)
+            if len(encoded) % _BATCH_DOCUMENTS == 0:
                 await anyio.lowlevel.checkpoint()
-        return made
+        return encoded
 
     async def _snapshot(self) -> tuple[list[bytes], Cursor]:
         waiting = await self._session.waiting()

@@ -87,8 +87,8 @@ def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderLis
 
 def _roots(host: Host, environ: Mapping[str, str]) -> Sequence[str]:
     usual = os.path.realpath(host.paths.directory)
-    given = tuple(map(str, host.paths.roots))
-    return given or tuple(dict.fromkeys((usual, home(environ))))
+    named_roots = tuple(map(str, host.paths.roots))
+    return named_roots or tuple(dict.fromkeys((usual, home(environ))))
 
 
 def _is_shown(entry: os.DirEntry[str], roots: Sequence[str]) -> bool:

@@ -92,7 +92,7 @@ class Host:
 
     def __init__(
         self,
-        home: SessionIndex,
+        index: SessionIndex,
         paths: HostPaths,
         launch_at: LaunchAt,
         idle_seconds: float = IDLE_SECONDS,
@@ -100,8 +100,8 @@ class Host:
         is_joinable: bool = False,
         ports: Ports | None = None,
     ) -> None:
-        self.home, self.paths = home, paths
-        self.stored = StoredSessions(home)
+        self.home, self.paths = index, paths
+        self.stored = StoredSessions(index)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
         local = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
@@ -245,10 +245,10 @@ class Host:
             task_status.started(chat)
             await self._run(id_, chat)
 
-    async def offers(self, what: str) -> Sequence[Offer]:
+    async def offers(self, kind: str) -> Sequence[Offer]:
         """The choices for a new conversation in the directory of the server."""
         async with self.start_in() as launch:
-            return await to_thread.run_sync(offers, launch, what)
+            return await to_thread.run_sync(offers, launch, kind)
 
     @asynccontextmanager
     async def start_in(self, directory: str = "") -> AsyncGenerator[Launch]:

@@ -130,8 +130,8 @@ class OwnConversation(Conversation):
     def at_work(self) -> bool:
         """Whether a turn or a background command runs, or the conversation is held open."""
         session = self.session
-        beside = bool(session.view.background.running)
-        at_work = session.running or session.compacting or not session.idle or beside
+        in_background = bool(session.view.background.running)
+        at_work = session.running or session.compacting or not session.idle or in_background
         return session.has_lease and bool(self._holds or (at_work and not self.cut_off))
 
     @contextmanager

@@ -50,9 +50,9 @@ class ProjectNotes:
         """Store a note, and return a sentence that confirms it. Raises `BadInput`."""
         return self._remembering.note(text)
 
-    def forget(self, which: str) -> Sequence[str]:
+    def forget(self, text: str) -> Sequence[str]:
         """Delete the note with this number, or those with this text, for good."""
-        gone = self._remembering.memory.forget(which)
+        gone = self._remembering.memory.forget(text)
         return list(dict.fromkeys(note.line.text for note in gone))
 
     async def learn(self) -> LearnResult:

@@ -96,7 +96,7 @@ class Launch:
 
     async def open_read_only(self, id_: str) -> OpenedSession:
         """Like `resume`, but takes no writer lock until something is recorded."""
-        engine = await self.app.resume(id_, look=True)
+        engine = await self.app.resume(id_, read_only=True)
         self._engines.add(engine)
         return OpenedSession(self.app, engine)
 
@@ -299,7 +299,7 @@ def real_directories(directories: Sequence[str | Path]) -> list[str]:
 
 async def _resume(app: App, id_: str, claim: int) -> Engine:
     """Resume a session, and lease it under this claim."""
-    engine = await app.resume(id_, look=True)
+    engine = await app.resume(id_, read_only=True)
     try:
         engine.record.claim = claim
         await engine.record.open()

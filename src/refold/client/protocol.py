@@ -410,8 +410,12 @@ def _explain(problem: str) -> str:
     )
     from difflib import get_close_matches
 
-    near = get_close_matches(match[1], known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+    suggestions = get_close_matches(match[1], known, n=1)
+    hint = (
+        f"; did you mean {suggestions[0]!r}?"
+        if suggestions
+        else f"; there are {', '.join(known)}"
+    )
     unknown = known and match[1] not in known  # one that there is stands there twice
     return f"there is no {match[2]} {match[1]!r}{hint}" if unknown else problem
 

@@ -57,13 +57,13 @@ def denial_question(call: ToolCall, reason: str) -> Question:
 
 async def answer_all(session: Session, approve: Approve) -> None:
     """Put every question to `approve`, until this is cancelled."""
-    put: set[tuple[str, str]] = set()
+    asked: set[tuple[str, str]] = set()
     while True:
         seq = session.view.seq
         for question in questions(session):
             # A call whose paths lead elsewhere by now is another question.
-            if (question.call_id, question.hash) not in put:
-                put.add((question.call_id, question.hash))
+            if (question.call_id, question.hash) not in asked:
+                asked.add((question.call_id, question.hash))
                 await _send_answer(session, question, await approve(question))
         await session.record.wait_for_event(after=seq)
 

@@ -176,7 +176,7 @@ class Reports:
         return lambda call: label(call, tools.get(call.name))
 
     def _tree(self, entries: tuple[Entry, ...]) -> Node:
-        view, home = self._engine.view, self._app.home
-        if self._app.options.keep and home.exists(view.session.id):
-            return home.tree(view.session.id)
+        view, index = self._engine.view, self._app.home
+        if self._app.options.keep and index.exists(view.session.id):
+            return index.tree(view.session.id)
         return Node(ROOT_ADDRESS, view.session.id, entries, view, written=True)

@@ -70,15 +70,15 @@ async def replace_unusable_model(app: App, session: Session) -> str:
     """
     if app.models.has_script:
         return ""
-    was = app.model_of(session.view)
-    why = await anyio.to_thread.run_sync(_model_problem, app, was)
+    old = app.model_of(session.view)
+    why = await anyio.to_thread.run_sync(_model_problem, app, old)
     if not why:
         return ""
     new = app.models.default()
-    if new == was or not new or await anyio.to_thread.run_sync(_model_problem, app, new):
+    if new == old or not new or await anyio.to_thread.run_sync(_model_problem, app, new):
         return ""  # the error is reported when a turn begins
     await session.record(ModelChosen(new), kept=True, by="journal")
-    return f"{was}, the model of this session, is not available: {why}. Using {new}"
+    return f"{old}, the model of this session, is not available: {why}. Using {new}"
 
 
 def _model_problem(app: App, model: str) -> str:

@@ -453,8 +453,8 @@ class Session:
 
         Raises `BadInput` if none of that name runs.
         """
-        beside = self.view.background.command(name) is not None
-        return await self.send(StopBackground(name) if beside else StopChild(name))
+        in_background = self.view.background.command(name) is not None
+        return await self.send(StopBackground(name) if in_background else StopChild(name))
 
     # -- Requests: calls, questions and plans that wait for the user
 

@@ -82,24 +82,24 @@ class SessionHolder(Struct, frozen=True):
 
 
 def find_holder(
-    home: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
+    index: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
 ) -> SessionHolder | None:
     """The process of this machine that holds the lock; None if it cannot be found.
 
     Also None if the process named in the journal has ended, and another one has its
     number now. Waits for an answer for some seconds.
     """
-    writer = home.writer(session)
+    writer = index.writer(session)
     if writer is None or writer.host != os.uname().nodename:
         return None
-    if not home.is_locked_by(session, writer.pid):
+    if not index.is_locked_by(session, writer.pid):
         return None
-    state = _state(writer.pid, socket_path(home.path(session), environ))
+    state = _state(writer.pid, socket_path(index.path(session), environ))
     return SessionHolder(session, writer.pid, _command(writer.pid), state)
 
 
 def end_holder(
-    home: SessionIndex, holder: SessionHolder, seconds: float = END_SECONDS
+    index: SessionIndex, holder: SessionHolder, seconds: float = END_SECONDS
 ) -> None:
     """End the process, with SIGKILL if it runs `seconds` after SIGTERM. Raises `BadInput`.
 
@@ -115,12 +115,12 @@ def end_holder(
             f"--steal cannot end {holder.name} on this system: end it, and resume then"
         ) from error
     try:
-        _check_holds(home, holder)
+        _check_holds(index, holder)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)
             # A stopped process does not handle SIGTERM.
             signal.pidfd_send_signal(process, signal.SIGCONT)
-            if _wait_for_end(process, home, holder, seconds):
+            if _wait_for_end(process, index, holder, seconds):
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
         if not _has_ended(process, _KILL_SECONDS):
@@ -131,15 +131,15 @@ def end_holder(
         os.close(process)
 
 
-def explain_held(home: SessionIndex, session: str, error: Held) -> Held:
+def explain_held(index: SessionIndex, session: str, error: Held) -> Held:
     """The error with what can be done: end one that hangs, or go to its machine."""
-    writer = home.writer(session)
+    writer = index.writer(session)
     if writer is not None and writer.host != os.uname().nodename:
         return Held(
             f"{session} is being written by {writer.text}, and a process of another "
             "machine cannot be stopped from here: stop it there"
         )
-    holder = find_holder(home, session)
+    holder = find_holder(index, session)
     if holder is None or not holder.hangs:
         return error
     return Held(
@@ -148,21 +148,21 @@ def explain_held(home: SessionIndex, session: str, error: Held) -> Held:
     )
 
 
-def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
+def _check_holds(index: SessionIndex, holder: SessionHolder) -> None:
     try:
         owner = os.stat(f"/proc/{holder.pid}").st_uid
     except FileNotFoundError:
         return  # it has ended
     if owner != os.getuid():
         raise BadInput(f"{holder.name} belongs to another user: only that user can stop it")
-    if not home.is_locked_by(holder.session, holder.pid):
+    if not index.is_locked_by(holder.session, holder.pid):
         raise BadInput(
             f"{holder.name} does not hold {holder.session} any more, and was not ended: try again"
         )
 
 
 def _wait_for_end(
-    process: int, home: SessionIndex, holder: SessionHolder, seconds: float
+    process: int, index: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
     """Wait for the end of the process; return whether it ended. Wait only briefly once it
     has no lock.
@@ -171,7 +171,7 @@ def _wait_for_end(
     while (left := until - time.monotonic()) > 0:
         if _has_ended(process, min(_POLL_SECONDS, left)):
             return True
-        if not home.is_locked_by(holder.session, holder.pid):
+        if not index.is_locked_by(holder.session, holder.pid):
             return _has_ended(process, _POLL_SECONDS)
     return False
 

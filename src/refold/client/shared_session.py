@@ -126,8 +126,8 @@ class SharedSession:
                 changed = await self._record_message(order)
             case ApprovalResponse(hash="") | QuestionResponse(hash=""):
                 raise BadInput(_NO_HASH)
-            case Fork(at):
-                forked = await session.fork(at)
+            case Fork(seq):
+                forked = await session.fork(seq)
                 _queue_document(follower, ForkMade(session_id=forked, source=session.id))
                 return True
             case ReportStatus() | ReportSnapshot():

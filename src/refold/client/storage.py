@@ -62,9 +62,9 @@ class Storage:
     """The files of a user. `models` has the downloaded models; `tell` gets the progress."""
 
     def __init__(
-        self, home: SessionIndex, paths: Paths, models: Path, tell: Progress
+        self, index: SessionIndex, paths: Paths, models: Path, tell: Progress
     ) -> None:
-        self._home, self._paths, self._models, self._tell = home, paths, models, tell
+        self._home, self._paths, self._models, self._tell = index, paths, models, tell
         self.containers = ContainerLeftovers(paths.data, os.environ)
 
     def files(self) -> Iterator[StoredFile]:

@@ -58,9 +58,9 @@ class ListedSession(Struct, frozen=True):
 class StoredSessions:
     """The sessions of one home. Each `id` is full, and of an existing session."""
 
-    def __init__(self, home: SessionIndex) -> None:
-        self._home = home
-        self._timelines = Timelines(home, self._label)
+    def __init__(self, index: SessionIndex) -> None:
+        self._home = index
+        self._timelines = Timelines(index, self._label)
 
     def exists(self, id_: str) -> bool:
         return self._home.exists(id_)

@@ -33,8 +33,8 @@ class TimelinePage(Struct, frozen=True):
 class Timelines:
     """The timelines of the sessions of one home, used by several threads."""
 
-    def __init__(self, home: SessionIndex, label: Labels) -> None:
-        self._home, self._label = home, label
+    def __init__(self, index: SessionIndex, label: Labels) -> None:
+        self._home, self._label = index, label
         self._known = OrderedDict[str, _Timeline]()
         self._lock = Lock()
 
@@ -73,9 +73,9 @@ class _GrowingNode:
 class _Timeline:
     """A tree that is followed. `_spans` are in the order in which they began, with their cursors."""
 
-    def __init__(self, home: SessionIndex, id_: str) -> None:
-        self._home, self._id = home, id_
-        self._news = home.follow(id_, ROOT_ADDRESS)
+    def __init__(self, index: SessionIndex, id_: str) -> None:
+        self._home, self._id = index, id_
+        self._news = index.follow(id_, ROOT_ADDRESS)
         self._nodes = dict[str, _GrowingNode]()  # parents before their subagents
         self._spans: Sequence[tuple[Span, _GrowingNode]] = ()
         self._cursors: Sequence[str] = ()

@@ -117,10 +117,10 @@ def _summary(report: VerifyReport) -> str:
     if not report.checked:
         return f"{turn} makes no claims that can be checked"
     counts = Counter(item.state for item in report.checked)
-    many = len(report.checked)
+    count = len(report.checked)
     counts_text = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
     running = "" if report.told.ended else ", and has not ended"
-    return f"{turn}: {many} claim{'' if many == 1 else 's'}, {counts_text}{running}"
+    return f"{turn}: {count} claim{'' if count == 1 else 's'}, {counts_text}{running}"
 
 
 def _second_check_text(second: SecondCheck) -> str:

@@ -167,16 +167,16 @@ class SessionWorkspace:
         points = rewind_points(self._engine.view, None)
         return frozenset(point.seq for point in points if not point.in_conversation)
 
-    async def preview(self, seq: int, what: "RewindScope" = "both") -> "RewindPreview":
+    async def preview(self, seq: int, scope: "RewindScope" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
         from refold.session.rewind import plan_rewind, preview
         from refold.views.rewind_points import RewindPreview
 
         if self._snapshots is None:
             return RewindPreview(
-                plan_rewind(self._engine.view, seq, _require_conversation(what))
+                plan_rewind(self._engine.view, seq, _require_conversation(scope))
             )
-        return await preview(self._engine.view, self._snapshots, seq, what)
+        return await preview(self._engine.view, self._snapshots, seq, scope)
 
     async def diff(
         self, since: "Since | None" = None, files: Collection[str] = ()
@@ -263,7 +263,7 @@ class SessionWorkspace:
     async def rewind(
         self,
         seq: int,
-        what: "RewindScope" = "both",
+        scope: "RewindScope" = "both",
         *,
         drift: "DriftRule" = "refuse",
         paths: Sequence[str] = (),
@@ -274,7 +274,7 @@ class SessionWorkspace:
         says what happens to files that other programs changed, as in `session.rewind`.
         """
         force, keep = drift == "overwrite", drift == "keep"
-        result = await self._send(Rewind(seq, what, force, tuple(paths), keep))
+        result = await self._send(Rewind(seq, scope, force, tuple(paths), keep))
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
 
@@ -301,8 +301,8 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
         return await rewind(
             engine, snapshots, order.to, order.what, drift=drift, paths=only
         )
-    what = _require_conversation("files" if order.only else order.what)
-    planned = plan_rewind(engine.view, order.to, what)
+    scope = _require_conversation("files" if order.only else order.what)
+    planned = plan_rewind(engine.view, order.to, scope)
     if not await engine.rewind(planned.mark):
         raise BadInput("a turn of this session is running: end it, then rewind")
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
@@ -324,9 +324,9 @@ def _resolve(real: str, paths: Collection[str]) -> list[str]:
     return [os.path.normpath(os.path.join(real, path)) for path in paths]
 
 
-def _require_conversation(what: "RewindScope") -> "RewindScope":
+def _require_conversation(scope: "RewindScope") -> "RewindScope":
     """What to rewind without checkpoints: only the conversation. Raises `BadInput`."""
-    if what == "files":
+    if scope == "files":
         raise BadInput(
             "no files are checkpointed here, so only the conversation can be rewound"
         )

@@ -49,9 +49,9 @@ class StartWorktrees:
         """
         from refold.app.entered_worktree import shares_trust
 
-        begun, inside = _begin(name, os.path.realpath(directory))
-        tree = begun.tree
-        self._begun.setdefault(tree.directory, begun)
+        open_worktree, inside = _begin(name, os.path.realpath(directory))
+        tree = open_worktree.tree
+        self._begun.setdefault(tree.directory, open_worktree)
         return WorktreeLocation(
             inside, tree.branch, shares_trust(inside, os.path.realpath(directory))
         )
@@ -60,8 +60,8 @@ class StartWorktrees:
         """Remove the trees with nothing new. Returns a sentence about each."""
         lines = list[str]()
         while self._begun:
-            _, begun = self._begun.popitem()
-            lines += _remove_worktree(begun)
+            _, open_worktree = self._begun.popitem()
+            lines += _remove_worktree(open_worktree)
         return lines
 
 
@@ -82,10 +82,10 @@ def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
     ), named_tree.inside
 
 
-def _remove_worktree(begun: _OpenWorktree) -> Sequence[str]:
-    tree, problem = begun.tree, list[str]()
+def _remove_worktree(open_worktree: _OpenWorktree) -> Sequence[str]:
+    tree, problem = open_worktree.tree, list[str]()
     try:
-        if begun.ours and anyio.run(begun.trees.remove_if_unchanged, tree):
+        if open_worktree.ours and anyio.run(open_worktree.trees.remove_if_unchanged, tree):
             return (f"nothing was changed, so {tree.directory} is removed",)
     except ToolFailed as error:
         problem = [str(error)]

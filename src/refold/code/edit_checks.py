@@ -48,8 +48,8 @@ class EditChecks:
             return None
         known = dict[str, Counter[Key]]()
         with anyio.move_on_after(_BEFORE_SECONDS):
-            for name, (spec, mine) in by_server.items():
-                problems = await self._problems(spec, mine, _BEFORE_SECONDS)
+            for name, (spec, server_files) in by_server.items():
+                problems = await self._problems(spec, server_files, _BEFORE_SECONDS)
                 if problems is not None:
                     known[name] = Counter(map(_key, problems))
         self._missed = 0 if known else self._missed + 1
@@ -65,8 +65,8 @@ class EditChecks:
     ) -> str:
         texts, problems = list[str](), dict[str, Sequence[Problem]]()
         with anyio.move_on_after(_AFTER_SECONDS):
-            for spec, mine in queries:
-                answer = await self._problems(spec, mine, _AFTER_SECONDS)
+            for spec, server_files in queries:
+                answer = await self._problems(spec, server_files, _AFTER_SECONDS)
                 if answer is not None:
                     problems[spec.program] = answer
         for name in (spec.program for spec, _ in queries):
@@ -77,11 +77,11 @@ class EditChecks:
         return "\n".join(texts)
 
     def _to_lines(self, name: str, new: Sequence[Problem]) -> Sequence[str]:
-        many = "a new problem" if len(new) == 1 else f"{len(new)} new problems"
+        count_text = "a new problem" if len(new) == 1 else f"{len(new)} new problems"
         lines = [problem_line(problem, self._files) for problem in new[:_MAX_PROBLEMS]]
         left = len(new) - len(lines)
         ending = [f"… and {left} more: ask diagnostics."] if left else []
-        return [f"{name} reports {many} caused by this edit:", *lines, *ending]
+        return [f"{name} reports {count_text} caused by this edit:", *lines, *ending]
 
     def _group_by_server(self, changing: Sequence[str]) -> Mapping[str, _Query]:
         servers = dict[str, _Query]()

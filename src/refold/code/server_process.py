@@ -65,10 +65,10 @@ class ServerProcess:
         """Run the program from its start to its end."""
         try:
             with self._scope:
-                ours, its = socket.socketpair()
-                connection = await SocketStream.from_socket(ours)
+                own_end, child_end = socket.socketpair()
+                connection = await SocketStream.from_socket(own_end)
                 async with connection, anyio.create_task_group() as group:
-                    group.start_soon(self._run, its)
+                    group.start_soon(self._run, child_end)
                     group.start_soon(self._send, connection)
                     await self._receive(connection)
                     with anyio.move_on_after(

@@ -82,21 +82,21 @@ class SourceCode:
         if others := by_language[_MAX_LANGUAGES:]:
             names = ", ".join(language.name for language, _ in others)
             notes.append(f"not looked at: files of {names}")
-        for language, mine in by_language[:_MAX_LANGUAGES]:
+        for language, matching_files in by_language[:_MAX_LANGUAGES]:
             spec, why = self._server(language)
             if spec is not None:
                 try:
-                    answer, busy = await self._symbols_by_name(spec, mine, query)
+                    answer, busy = await self._symbols_by_name(spec, matching_files, query)
                     symbols += answer
                     by.append(spec.program)
                     notes += [_INDEXING_NOTE.format(name=spec.program)] if busy else []
                     continue
                 except ToolFailed as error:
                     why = str(error).rstrip(".")
-            if lacks := tree_sitter.why_missing(language, mine[0]):
+            if lacks := tree_sitter.why_missing(language, matching_files[0]):
                 notes.append(f"{why}, and {lacks}")
                 continue
-            parse = partial(self._parse_files, mine, query)
+            parse = partial(self._parse_files, matching_files, query)
             parsed, all_of_them = await to_thread.run_sync(parse)
             symbols += parsed
             by.append(f"tree-sitter for {language.name}")
@@ -158,17 +158,17 @@ class SourceCode:
                 else "None of the files that were read or changed is of a known language: "
                 "name a file."
             )
-        looked, problems = list[str](), list[Problem]()
-        for spec, mine in chosen.values():
-            if len(mine) > _MAX_PROBLEM_FILES:
+        searched, problems = list[str](), list[Problem]()
+        for spec, matching_files in chosen.values():
+            if len(matching_files) > _MAX_PROBLEM_FILES:
                 notes.append(
                     f"only the last {_MAX_PROBLEM_FILES} files of {spec.program} were looked at"
                 )
-            answer = await self.problems_of(spec, mine[-_MAX_PROBLEM_FILES:])
-            looked += mine[-_MAX_PROBLEM_FILES:]
+            answer = await self.problems_of(spec, matching_files[-_MAX_PROBLEM_FILES:])
+            searched += matching_files[-_MAX_PROBLEM_FILES:]
             problems += answer
         problems.sort(key=lambda each: (each.severity != "error", each.path, each.line))
-        return Problems(", ".join(chosen), tuple(notes), tuple(looked), tuple(problems))
+        return Problems(", ".join(chosen), tuple(notes), tuple(searched), tuple(problems))
 
     async def problems_of(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0

@@ -39,12 +39,14 @@ async def _pick(context: CommandContext) -> str:
     """Return the name of the agent picked from a list, or ""."""
     agents = context.session.agents
     listed = agents.profiles()
-    wide = max(cells(profile.name) for profile in listed)
+    column_width = max(cells(profile.name) for profile in listed)
 
     def row(width: int, agent: Profile) -> Line:
-        pad = " " * (wide - cells(agent.name))
+        pad = " " * (column_width - cells(agent.name))
         origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
-        about = cut(escape_to_one_line(agent.description), width - wide - 2 - cells(origin))
+        about = cut(
+            escape_to_one_line(agent.description), width - column_width - 2 - cells(origin)
+        )
         return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{origin}"))
 
     items = (
@@ -63,10 +65,10 @@ async def _pick(context: CommandContext) -> str:
 async def run_agents(context: CommandContext, arguments: str) -> None:
     agents = context.session.agents
     profiles, current = agents.profiles(), context.session.agent
-    wide = max(cells(agent.name) for agent in profiles)
+    width = max(cells(agent.name) for agent in profiles)
     for agent in profiles:
         mark = "*" if agent.name == current else " "
-        pad = " " * (wide - cells(agent.name))
+        pad = " " * (width - cells(agent.name))
         about = escape_to_one_line(agent.description)
         origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
         context.show((

@@ -50,7 +50,7 @@ class TerminalFeatures(Protocol):
         """Use these colours from now on. Returns what restores the earlier ones."""
         ...
 
-    def use_vi_keys(self, on: bool | None) -> bool | None:
+    def use_vi_keys(self, enabled: bool | None) -> bool | None:
         """Set the vi keys (None: leave them). Return whether they are on.
 
         Returns None without a line editor.

@@ -136,29 +136,29 @@ def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[Compl
                 return
 
 
-def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
-    folder, name = os.path.split(begun)
+def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
+    folder, name = os.path.split(prefix)
     for item, _ in _matching_names(folder, name, directory, only_folders=True):
         if escape_name(item) == item:
             yield CompletionItem(f"{item}/", len(name))
 
 
 def _files(
-    begun: str, directory: str, find_paths: Found, *, quoted: bool
+    prefix: str, directory: str, find_paths: Found, *, quoted: bool
 ) -> Iterator[CompletionItem]:
     """Yield files of the directory that is typed, then those found below."""
     names = set[str]()
-    folder, name = os.path.split(begun)
+    folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):
         names.add(path := os.path.join(folder, item))
-        if offer := _offer(path, begun, quoted=quoted, is_folder=is_folder):
+        if offer := _offer(path, prefix, quoted=quoted, is_folder=is_folder):
             yield offer
-    if len(begun) < _MIN_LETTERS or begun.startswith(("/", "~", "../")):
+    if len(prefix) < _MIN_LETTERS or prefix.startswith(("/", "~", "../")):
         return
-    for path in find_paths(begun):
+    for path in find_paths(prefix):
         if len(names) >= _MAX_OFFERS:
             return
-        if path not in names and (offer := _offer(path, begun, quoted=quoted)):
+        if path not in names and (offer := _offer(path, prefix, quoted=quoted)):
             names.add(path)
             yield offer
 
@@ -188,24 +188,24 @@ def _matching_names(
 
 
 def _offer(
-    path: str, begun: str, *, quoted: bool, is_folder: bool = False
+    path: str, prefix: str, *, quoted: bool, is_folder: bool = False
 ) -> CompletionItem | None:
     """Return the name as typed on one line, so that the tools understand it."""
     name = escape_name(path)
     end = "/" if is_folder else ""
     if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE_CHAR):
-        return CompletionItem(name + end, len(begun))
+        return CompletionItem(name + end, len(prefix))
     if QUOTE_CHAR in name:  # it cannot be written
         return None
     opened = "" if quoted else QUOTE_CHAR  # otherwise it would end at the space
     return CompletionItem(
-        f"{opened}{name}{end or QUOTE_CHAR}", len(begun), shown=name + end
+        f"{opened}{name}{end or QUOTE_CHAR}", len(prefix), shown=name + end
     )
 
 
-def _names_without_quotes(begun: str, directory: str) -> Iterator[CompletionItem]:
+def _names_without_quotes(prefix: str, directory: str) -> Iterator[CompletionItem]:
     """Yield names that need no quotes in a shell."""
-    folder, name = os.path.split(begun)
+    folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):
         if _SHELL_SAFE.fullmatch(item):
             yield CompletionItem(item + ("/" if is_folder else ""), len(name))

@@ -39,11 +39,11 @@ def _number(text: str, usage: str) -> int:
 
 def _text(session: Session, number: int) -> str:
     """Return the message as it is now. Raises `BadInput` if there is none."""
-    talk = session.view.conversation
-    for message in talk.user_messages:
+    conversation = session.view.conversation
+    for message in conversation.user_messages:
         if message.seq == number:
             return message.text
-    for spoken in talk.messages:
+    for spoken in conversation.messages:
         if spoken.seq == number and spoken.message.role == "assistant":
             return spoken.message.text
     raise BadInput(

@@ -25,13 +25,13 @@ _USAGE_HINT = (
 async def run(context: CommandContext, arguments: str) -> None:
     """Show the newest result, or the Nth newest; the newest thinking or message."""
     entries = await context.session.reports.entries()
-    room = context.look.room - 1
+    width = context.look.room - 1
     if arguments in ("thinking", "message"):
         text = next(_texts(arguments, entries), "")
         if not text.strip():
             raise BadInput(f"there is no {arguments} in this session")
         rows = visible(text.strip("\n")).split("\n")
-        await context.show_long([part for row in rows for part in wrap_words(row, room)])
+        await context.show_long([part for row in rows for part in wrap_words(row, width)])
         return
     if arguments and not (arguments.isdecimal() and int(arguments)):
         raise BadInput(f"{_USAGE_HINT}, not {arguments!r}")
@@ -52,8 +52,8 @@ def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
                 parts = [p.text for p in message.parts if isinstance(p, Thinking)]
                 if any(part.strip() for part in parts):
                     yield "\n\n".join(parts)
-            case events.Said(sender="person") as said if kind == "message":
-                yield said.typed or said.text
+            case events.Said(sender="person") as said_event if kind == "message":
+                yield said_event.typed or said_event.text
             case _:
                 pass
 
@@ -61,12 +61,12 @@ def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
 async def _rows(
     end: events.Ended, call: ToolCall | None, context: CommandContext
 ) -> list[Line]:
-    room = context.look.room - 1
+    width = context.look.room - 1
     about = context.session.view.session.directory
     head = full_label(call, context.session.tool(call.name)) if call else end.call_id
     text = await _text(end, context)
-    rows = await anyio.to_thread.run_sync(whole_rows, end, text, room, about)
-    return [*(line(row, "strong") for row in break_lines(expand_tabs(head), room)), *rows]
+    rows = await anyio.to_thread.run_sync(whole_rows, end, text, width, about)
+    return [*(line(row, "strong") for row in break_lines(expand_tabs(head), width)), *rows]
 
 
 async def _text(end: events.Ended, context: CommandContext) -> str:

@@ -57,13 +57,13 @@ async def run(context: CommandContext, arguments: str) -> None:
     own = context.session.shortcuts.infos()
     table = [command for command in commands() if command.needs not in context.lacks]
     has_keys = context.terminal is not None
-    room, topic = context.look.room, arguments.strip().casefold()
+    width, topic = context.look.room, arguments.strip().casefold()
     if not arguments:
-        context.show(*short_help(table, room, has_keys=has_keys))
+        context.show(*short_help(table, width, has_keys=has_keys))
     elif topic == "keys" and has_keys:
-        context.show(*_section("Keys", _KEY_LINES, room))
+        context.show(*_section("Keys", _KEY_LINES, width))
     elif topic == "all":
-        await context.show_long([*full_help(table, own, room, has_keys=has_keys)])
+        await context.show_long([*full_help(table, own, width, has_keys=has_keys)])
     else:
         context.show(*topic_help(arguments, commands(), own))
 
@@ -72,7 +72,7 @@ def short_help(
     table: Sequence[SlashCommand], width: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
     """Yield one screen: the commands by group, the keys, and where to read more."""
-    wide = max(map(cells, GROUP_TITLES.values())) + 2
+    column_width = max(map(cells, GROUP_TITLES.values())) + 2
     for group, title in GROUP_TITLES.items():
         shown = [f"/{command.name}" for command in table if command.group == group]
         if not shown:
@@ -81,9 +81,9 @@ def short_help(
             yield line(title, "strong")
             yield line(f"  {' '.join(shown)}", "accent")
             continue
-        for index, row in enumerate(wrap_in_rows(shown, width - wide)):
+        for index, row in enumerate(wrap_in_rows(shown, width - column_width)):
             head = title if index == 0 else ""
-            yield (("strong", f"{head:{wide}}"), ("accent", row))
+            yield (("strong", f"{head:{column_width}}"), ("accent", row))
     if has_keys:
         yield from _short_keys(width)
     topics = "/help NAME describes a command · /help all"
@@ -171,10 +171,12 @@ def topic_help(
 
 def unknown_command_error(name: str, shortcuts: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
-    near = similar(name, [*names(), *(entry.removeprefix("/") for entry in shortcuts)], 1)
+    suggestions = similar(
+        name, [*names(), *(entry.removeprefix("/") for entry in shortcuts)], 1
+    )
     hint = (
-        f"Did you mean /{escape_to_one_line(near[0])}?"
-        if near
+        f"Did you mean /{escape_to_one_line(suggestions[0])}?"
+        if suggestions
         else "/help lists all commands."
     )
     return f"There is no command /{cut(escape_to_one_line(name), 60)}. {hint}"
@@ -188,12 +190,12 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterato
 
 
 def _rows(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
-    wide = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
+    column_width = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
-        if width < _TWO_COLUMNS or cells(left) > wide:
+        if width < _TWO_COLUMNS or cells(left) > column_width:
             yield (("accent", f"  {left}"),)
-            pad = 6 if width < _TWO_COLUMNS else wide + 4
+            pad = 6 if width < _TWO_COLUMNS else column_width + 4
             yield line(f"{'':{pad}}{about}")
         else:
-            pad = wide - cells(left)
+            pad = column_width - cells(left)
             yield (("accent", f"  {left}{'':{pad}}"), ("plain", f"  {about}"))

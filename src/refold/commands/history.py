@@ -15,11 +15,11 @@ async def run(context: CommandContext, arguments: str) -> None:
 
     last = number_in(arguments, "/history")
     entries = await context.session.reports.entries()
-    room = min(context.look.room, 100) - 1 if context.look.wraps else 0
+    width = min(context.look.room, 100) - 1 if context.look.wraps else 0
     gone = context.session.workspace.rewound
     edits = dict(context.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(
-        lambda: list(message_lines(entries, gone, last, room, edits))
+        lambda: list(message_lines(entries, gone, last, width, edits))
     )
     if not rows:
         context.show(line(_EMPTY_TEXT))

@@ -56,10 +56,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
     """Return the action and server that were picked, as typed after /mcp; "" for none."""
     statuses = servers.statuses()
-    wide = max(cells(one.config.name) for one in statuses)
+    column_width = max(cells(one.config.name) for one in statuses)
 
     def row(width: int, server: "ServerStatus") -> Line:
-        name = f"{server.config.name}{' ' * (wide - cells(server.config.name))}  "
+        name = f"{server.config.name}{' ' * (column_width - cells(server.config.name))}  "
         state = f"{'not connected yet' if server.state == 'waiting' else server.state}  "
         about = _server_text(server)
         left = max(10, width - cells(name) - cells(state))

@@ -38,10 +38,10 @@ async def change_mode(context: CommandContext, mode: Mode) -> None:
 def _parse_mode(text: str) -> Mode:
     if (mode := modes.MODE_NAMES.get(text)) is not None:
         return mode
-    near = similar(text, modes.MODE_NAMES, 1)
+    suggestions = similar(text, modes.MODE_NAMES, 1)
     hint = (
-        f"Did you mean {modes.MODE_NAMES[near[0]]}?"
-        if near
+        f"Did you mean {modes.MODE_NAMES[suggestions[0]]}?"
+        if suggestions
         else f"There are {', '.join(MODE_NAMES)}."
     )
     raise BadInput(f"{text!r} is not a mode. {hint}")
@@ -49,8 +49,8 @@ def _parse_mode(text: str) -> Mode:
 
 async def run_approval(context: CommandContext, arguments: str) -> None:
     if not arguments:
-        on = context.session.mode != "bypass"
-        context.show(line(f"{'on' if on else 'off'} (/approval on|off changes it)"))
+        enabled = context.session.mode != "bypass"
+        context.show(line(f"{'on' if enabled else 'off'} (/approval on|off changes it)"))
         return
     if arguments not in ("on", "off"):
         raise BadInput(f"type /approval on or /approval off, not {arguments!r}")

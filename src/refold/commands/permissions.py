@@ -102,12 +102,12 @@ async def _pick(context: CommandContext, picker: Picker) -> str:
 def _picker(
     context: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
 ) -> Picker:
-    session, room = context.session, max(context.look.room - _NOTE_INDENT, 1)
+    session, width = context.session, max(context.look.room - _NOTE_INDENT, 1)
     indent: Piece = ("plain", " " * _NOTE_INDENT)
     notes = [
         (indent, *row)
         for note in _head(session)
-        for row in wrap_words(plain_text([note]), room, "dim")
+        for row in wrap_words(plain_text([note]), width, "dim")
     ]
     return permission_picker(
         session.mode,

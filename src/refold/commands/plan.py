@@ -19,8 +19,8 @@ async def run(context: CommandContext, arguments: str) -> None:
     if arguments == "list":
         context.show(*plan_lines(view.plans.made, context.look.room))
         return
-    on = context.session.mode == "plan"
-    if not on:
+    enabled = context.session.mode == "plan"
+    if not enabled:
         await context.session.set_mode("plan")
         context.show(line(f"plan: {MODE_MEANINGS['plan']}", "dim"))
     if arguments:
@@ -30,7 +30,7 @@ async def run(context: CommandContext, arguments: str) -> None:
             context.terminal.show_plan()
         else:
             context.show(Markdown(view.plans.waiting.text), line(_WAITS_HINT, "dim"))
-    elif on:
+    elif enabled:
         context.show(line("Plan mode is on. Leave it with /execute or Shift+Tab.", "dim"))
 
 

@@ -28,9 +28,11 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not name:
         _list(context)
         return
-    if name not in [each for each, _ in presets]:
+    if name not in [known_name for known_name, _ in presets]:
         raise BadInput(
-            _unknown_preset_text(name, [escape_to_one_line(each) for each, _ in presets])
+            _unknown_preset_text(
+                name, [escape_to_one_line(known_name) for known_name, _ in presets]
+            )
         )
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {arguments!r}")
@@ -46,10 +48,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 def _list(context: CommandContext) -> None:
     presets = context.session.agents.presets()
-    wide = max((cells(escape_to_one_line(name)) for name, _ in presets), default=0)
+    width = max((cells(escape_to_one_line(name)) for name, _ in presets), default=0)
     for name, about in presets:
         mark = "*" if name == context.session.agents.preset else " "
-        pad = " " * (wide - cells(escape_to_one_line(name)))
+        pad = " " * (width - cells(escape_to_one_line(name)))
         context.show((
             ("accent", f"{mark} {escape_to_one_line(name)}{pad}"),
             ("plain", f"  {escape_to_one_line(about)}"),
@@ -58,7 +60,7 @@ def _list(context: CommandContext) -> None:
 
 
 def _unknown_preset_text(name: str, presets: list[str]) -> str:
-    near = similar(name, presets, 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    suggestions = similar(name, presets, 1)
+    hint = f"Did you mean {suggestions[0]!r}? " if suggestions else ""
     names = ", ".join(presets) or "none"
     return f"there is no preset {name!r}. {hint}Available: {names}"

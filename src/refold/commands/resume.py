@@ -100,9 +100,9 @@ async def run_search(context: CommandContext, arguments: str) -> None:
         context.show(line("Nothing was found in the sessions of this directory."))
         return
     for number, of_one in enumerate(groups, start=1):
-        wide = len(str(len(groups))) + 2
-        rows = hit_lines(of_one, context.look.room - wide, bold=False)
+        width = len(str(len(groups))) + 2
+        rows = hit_lines(of_one, context.look.room - width, bold=False)
         for index, row in enumerate(rows):
-            head = f"{'' if index else number:<{wide}}"
+            head = f"{'' if index else number:<{width}}"
             context.show((("accent", head), ("dim" if index else "plain", row)))
     await switch_to_one(context, [of_one[0].card.id for of_one in groups])

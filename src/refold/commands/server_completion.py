@@ -78,17 +78,21 @@ def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[Compl
 
 def open_variable(template: str, typed: str) -> RemoteArgument | None:
     """Return the variable of the template that ends what was typed; None if there is none."""
-    parts, at = _VARIABLE_PATTERN.split(template), 0
+    parts, start = _VARIABLE_PATTERN.split(template), 0
     values = list[tuple[str, str]]()
-    for literal, name, following in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
-        if not typed.startswith(literal, at):
+    for literal, name, next_literal in zip(
+        parts[::2], parts[1::2], parts[2::2], strict=False
+    ):
+        if not typed.startswith(literal, start):
             return None
-        at += len(literal)
-        end = typed.find(following, at) if following else -1
+        start += len(literal)
+        end = typed.find(next_literal, start) if next_literal else -1
         if end < 0:
-            return RemoteArgument(template, name, typed[at:], tuple(values), template=True)
-        values.append((name, typed[at:end]))
-        at = end
+            return RemoteArgument(
+                template, name, typed[start:], tuple(values), template=True
+            )
+        values.append((name, typed[start:end]))
+        start = end
     return None
 
 

@@ -22,10 +22,10 @@ _TOLD_END = 8_000  # characters
 _FULL_SCREEN = "(It used the whole screen; its output was not kept.)"
 
 
-def as_message(command: str, ran: ProgramOutput) -> str:
+def as_message(command: str, program_output: ProgramOutput) -> str:
     """Return the command and its output, for the model."""
-    printed = _FULL_SCREEN if ran.full_screen else _output_of(ran)
-    return shell_message(command, printed, describe_exit_code(ran.code))
+    printed = _FULL_SCREEN if program_output.full_screen else _output_of(program_output)
+    return shell_message(command, printed, describe_exit_code(program_output.code))
 
 
 def describe_exit_code(code: int) -> str:
@@ -38,15 +38,17 @@ def describe_exit_code(code: int) -> str:
         return f"ended by signal {-code}"
 
 
-def _output_of(ran: ProgramOutput) -> str:
-    if not ran.dropped:
-        text = render_lines(ran.start + ran.end).strip("\n")
+def _output_of(program_output: ProgramOutput) -> str:
+    if not program_output.dropped:
+        text = render_lines(program_output.start + program_output.end).strip("\n")
         if len(text) <= 2 * _TOLD_END:
             return text
         left = len(text) - 2 * _TOLD_END
         return _join_ends(text, text, f"{left:,} characters")
-    start, end = render_lines(ran.start), render_lines(ran.end)
-    return _join_ends(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
+    start, end = render_lines(program_output.start), render_lines(program_output.end)
+    return _join_ends(
+        start.lstrip("\n"), end.rstrip("\n"), f"about {program_output.dropped:,} bytes"
+    )
 
 
 def _join_ends(start: str, end: str, amount: str) -> str:

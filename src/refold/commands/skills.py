@@ -30,9 +30,9 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not offered:
         context.show(line("There are no skills and no templates."))
     heads = [escape_to_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
-    wide = max(map(cells, heads), default=0)
+    width = max(map(cells, heads), default=0)
     for head, skill in zip(heads, offered, strict=True):
-        context.show(_offer_line(head, wide, skill.about, context.look.room))
+        context.show(_offer_line(head, width, skill.about, context.look.room))
 
 
 def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:

@@ -9,18 +9,18 @@ from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    board, room = context.session.workspace.tasks, context.look.room
+    board, width = context.session.workspace.tasks, context.look.room
     number = arguments.removeprefix("#")
     if number.isascii() and number.isdecimal():
         state = await anyio.to_thread.run_sync(board.read)
         named = with_names([state.task(int(number))], context.session.view)
-        context.show(*task_lines(named[0], room))
+        context.show(*task_lines(named[0], width))
         return
     if arguments not in ("", "all"):
         raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {arguments}")
     state = await anyio.to_thread.run_sync(board.read)
     every = with_names(state.tasks, context.session.view)
-    rows = task_rows([task for task in every if arguments or task.open], room)
+    rows = task_rows([task for task in every if arguments or task.open], width)
     none = (
         "There are no tasks on the board." if arguments or not every else "No task is open."
     )

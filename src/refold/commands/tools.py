@@ -43,9 +43,9 @@ async def run(context: CommandContext, arguments: str) -> None:
     ):
         if some:
             context.show(line(title, "strong"))
-        wide = max((cells(escape_to_one_line(tool.name)) for tool in some), default=0)
+        width = max((cells(escape_to_one_line(tool.name)) for tool in some), default=0)
         for tool in some:
-            context.show(_row(tool, wide, permissions))
+            context.show(_row(tool, width, permissions))
             context.show(*_rules_for(tool, permissions))
 
 

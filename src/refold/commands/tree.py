@@ -33,20 +33,22 @@ async def run_background(context: CommandContext, arguments: str) -> None:
             f"type /background, not /background {arguments}: /stop NAME stops one"
         )
     family = context.session.view.children
-    beside = tuple(job for job in family.running if job.born.background)
+    background_jobs = tuple(job for job in family.running if job.born.background)
     commands = context.session.view.background.running
-    if not (beside or commands):
+    if not (background_jobs or commands):
         context.show(line("Nothing runs in the background."))
         return
     now = time.time()
     for job in commands:
-        ran = duration(max(now - job.at, 0.0))
+        duration_text = duration(max(now - job.at, 0.0))
         words = f"  {escape_to_one_line(job.started.command)}"
-        context.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
-    if not beside:
+        context.show(
+            (("strong", job.name), ("plain", words), ("dim", f"  {duration_text}"))
+        )
+    if not background_jobs:
         return
     moved = await context.session.reports.child_progress()
-    only = replace(family, children=beside)
+    only = replace(family, children=background_jobs)
     context.show(*child_lines(only, moved, context.look.room))
 
 
@@ -80,5 +82,5 @@ def _unknown_subagent_text(commands: Sequence[str]) -> str:
     if not commands:
         return "no subagent is running"
     verb = "run" if len(commands) > 1 else "runs"
-    beside = f"in the background {verb} {', '.join(commands)}"
-    return f"no subagent is running; {beside}: /stop NAME stops one"
+    where_text = f"in the background {verb} {', '.join(commands)}"
+    return f"no subagent is running; {where_text}: /stop NAME stops one"

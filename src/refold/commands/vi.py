@@ -13,8 +13,8 @@ _CHANGE_HINT = " /vi on|off changes it."
 async def run(context: CommandContext, arguments: str) -> None:
     if arguments not in _VI_SETTINGS:
         raise BadInput(f"type /vi, /vi on or /vi off, not {arguments!r}")
-    on = terminal_of(context, "/vi").use_vi_keys(_VI_SETTINGS[arguments])
-    if on is None:
+    enabled = terminal_of(context, "/vi").use_vi_keys(_VI_SETTINGS[arguments])
+    if enabled is None:
         raise BadInput("this display has no line editor, so it has no vi keys")
-    text = "vi keys: Esc, then a command." if on else "Emacs keys."
+    text = "vi keys: Esc, then a command." if enabled else "Emacs keys."
     context.show(line(text if arguments else text + _CHANGE_HINT, "dim"))

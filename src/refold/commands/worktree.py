@@ -59,14 +59,14 @@ async def _list(context: CommandContext) -> None:
     for tree, state in worktrees:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = escape_to_one_line(tree.branch or "no branch")
-        has = f"  {state.loss}" if state.loss else ""
-        context.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
+        loss_text = f"  {state.loss}" if state.loss else ""
+        context.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{loss_text}"))
     if not worktrees:
         context.show(line(_NONE_NOTE, "dim"))
 
 
 async def _remove(context: CommandContext, name: str) -> None:
-    was = context.session.view.session.worktree
+    old = context.session.view.session.worktree
     try:
         await context.session.send(RemoveWorktree(name))
     except BadInput as error:
@@ -78,5 +78,5 @@ async def _remove(context: CommandContext, name: str) -> None:
             return
         await context.session.send(RemoveWorktree(name, force=True))
     context.show(line(_REMOVED_NOTE, "dim"))
-    if was is not None and context.session.view.session.worktree is None:
+    if old is not None and context.session.view.session.worktree is None:
         context.show(heading(context.session))

@@ -76,10 +76,10 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
             if key is None and not existed:
                 return False
             after = _change_line(before, provider, key)
-            wished = keys if key is None else keys | {provider: key}
-            if not _holds(after, wished):  # a change of lines cannot repair it
+            new_keys = keys if key is None else keys | {provider: key}
+            if not _holds(after, new_keys):  # a change of lines cannot repair it
                 after = "".join(
-                    f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in wished.items()
+                    f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in new_keys.items()
                 )
             write(file, after)
     except OSError as error:

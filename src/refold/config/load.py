@@ -277,9 +277,15 @@ def _check(key: str, entry: Origin, raw: str) -> None:
                 f"{entry.error_prefix}the setting {raw!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
-        near = get_close_matches(asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5)
-        near = [_written_name(name, entry) for name in near]
-        hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
+        suggestions = get_close_matches(
+            asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5
+        )
+        suggestions = [_written_name(name, entry) for name in suggestions]
+        hint = (
+            f"did you mean {suggestions[0]!r}?"
+            if suggestions
+            else "refold config show lists all"
+        )
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
         raise UnknownSetting(

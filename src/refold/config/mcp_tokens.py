@@ -51,11 +51,11 @@ class StoredGrants:
         """Store a login. `in_keyring` None: where the former one is. Raises `BadInput`."""
         self._mask(grant)
         entry, text = _entry(name, url), msgspec.json.encode(grant).decode()
-        was = credentials.read(self.file).get(entry, "") == _IN_KEYRING
-        if was if in_keyring is None else in_keyring:
+        was_in_keyring = credentials.read(self.file).get(entry, "") == _IN_KEYRING
+        if was_in_keyring if in_keyring is None else in_keyring:
             keyring.store_key(entry, text)
             text = _IN_KEYRING
-        elif was:
+        elif was_in_keyring:
             keyring.remove(entry)
         credentials.store(self.file, entry, text)
 

@@ -165,8 +165,12 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
     if wanted in RENAMED_SETTINGS:
         raise BadInput(f"the setting {key!r} was renamed to {RENAMED_SETTINGS[wanted]!r}")
     tables = {name.rpartition(".")[0] for name in values_with_defaults} - {""}
-    near = get_close_matches(key, [*values_with_defaults, *tables], 1, 0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
+    suggestions = get_close_matches(key, [*values_with_defaults, *tables], 1, 0.5)
+    hint = (
+        f"did you mean {suggestions[0]!r}?"
+        if suggestions
+        else "refold config show lists all"
+    )
     raise BadInput(f"there is no setting {escape_to_one_line(key)!r}; {hint}")
 
 

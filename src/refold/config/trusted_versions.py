@@ -114,11 +114,11 @@ class TrustedVersions:
     def record_first(self) -> None:
         """Record the files as trusted, after they were read for the first time."""
         if self._record is None:
-            room, files = _MAX_RECORDED_CHARS, dict[str, str]()
+            chars_left, files = _MAX_RECORDED_CHARS, dict[str, str]()
             for name, text in self._first.items():
-                if len(text) <= room:
+                if len(text) <= chars_left:
                     files[name] = text
-                    room -= len(text)
+                    chars_left -= len(text)
             self._write(lambda _: _Record(self._folder, files))
 
     def accept(self, changes: Sequence[TextVersion]) -> None:

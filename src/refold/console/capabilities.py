@@ -136,7 +136,7 @@ _SIGN_SETS = {
 
 
 def detect_capabilities(
-    out: TextIO,
+    output: TextIO,
     environ: Mapping[str, str],
     color: bool | None = None,
     *,
@@ -144,24 +144,24 @@ def detect_capabilities(
     theme: str = "auto",
 ) -> TerminalCapabilities:
     """Return the capabilities. `display` is a display or `auto`; a pipe gets plain text."""
-    encoding = _encoding(out, environ)
-    if not out.isatty():
-        painted = colours.uses_colors(environ, has=False) if color is None else color
+    encoding = _encoding(output, environ)
+    if not output.isatty():
+        painted = colours.uses_colors(environ, has_colors=False) if color is None else color
         return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
     known = None if is_dumb(environ) else read_terminfo(environ["TERM"])
     shown = choose_display(display, environ, known)
     longer = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # a screen reader would read them aloud, one by one
-        room=lambda: max(_width(out, environ) - longer, _MIN_COLUMNS),
-        height=lambda: _height(out),
-        width=lambda: _width(out, environ),
+        room=lambda: max(_width(output, environ) - longer, _MIN_COLUMNS),
+        height=lambda: _height(output),
+        width=lambda: _width(output, environ),
         encoding=encoding,
     )
     if shown == "plain":
         return text
     if color is None:
-        color = colours.uses_colors(environ, has=not is_dumb(environ))
+        color = colours.uses_colors(environ, has_colors=not is_dumb(environ))
     if known is not None and not known.colors and not colours.are_colors_forced(environ):
         theme = "mono"
     moving = replace(
@@ -194,13 +194,13 @@ def detect_capabilities(
     )
 
 
-def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
+def _encoding(output: TextIO, environ: Mapping[str, str]) -> str:
     """Return the encoding of the stream; ASCII if that was set explicitly.
 
     Python treats the locale C as UTF-8, because it is the default if none is set. If the
     environment sets it, the terminal may take UTF-8 bytes for control codes.
     """
-    encoding = out.encoding or "utf-8"  # in memory any text is possible
+    encoding = output.encoding or "utf-8"  # in memory any text is possible
     locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
     return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
@@ -214,10 +214,10 @@ def _can_encode(encoding: str) -> bool:
     return True
 
 
-def _width(out: TextIO, environ: Mapping[str, str]) -> int:
+def _width(output: TextIO, environ: Mapping[str, str]) -> int:
     """Return the terminal's width, or COLUMNS if the terminal reports none."""
     try:
-        columns = os.get_terminal_size(out.fileno()).columns
+        columns = os.get_terminal_size(output.fileno()).columns
     except (OSError, ValueError, AttributeError):
         columns = 0
     text = environ.get("COLUMNS", "")
@@ -228,9 +228,9 @@ def _width(out: TextIO, environ: Mapping[str, str]) -> int:
     )
 
 
-def _height(out: TextIO) -> int:
+def _height(output: TextIO) -> int:
     try:
-        return os.get_terminal_size(out.fileno()).lines
+        return os.get_terminal_size(output.fileno()).lines
     except (OSError, ValueError, AttributeError):
         return 0
 

@@ -29,13 +29,13 @@ _MANY_COLORS = 256
 _BRIGHT_COLORS = 16
 
 
-def uses_colors(environ: Mapping[str, str], *, has: bool) -> bool:
-    """Return whether to use colours; `has` says that the terminal has them."""
+def uses_colors(environ: Mapping[str, str], *, has_colors: bool) -> bool:
+    """Return whether to use colours; `has_colors` says that the terminal has them."""
     if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
         return False
     if environ.get("FORCE_COLOR") in ("0", "false"):
         return False
-    return has or are_colors_forced(environ)
+    return has_colors or are_colors_forced(environ)
 
 
 def are_colors_forced(environ: Mapping[str, str]) -> bool:

@@ -134,8 +134,8 @@ class ConsoleContext:
             self.printer.set_theme(theme, os.environ)
         return partial(self.printer.set_capabilities, before)
 
-    def use_vi_keys(self, on: bool | None) -> bool | None:
-        return self._reader.use_vi_keys(on)
+    def use_vi_keys(self, enabled: bool | None) -> bool | None:
+        return self._reader.use_vi_keys(enabled)
 
     async def edit_text(self, text: str, name: str) -> str | None:
         from refold.console.editor import editor_command

@@ -114,8 +114,8 @@ class FormPrompt:
             return await self._send()
         number = _FIELD_PATTERN.fullmatch(text)
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
-            many = len(self._form.fields)
-            use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
+            count = len(self._form.fields)
+            use = f"type its number, 1 to {count}" if count else "Enter accepts, d declines"
             self._printer.print_text(
                 f"{escape_to_one_line(text)!r} is not a field: {use}", "warn"
             )
@@ -176,14 +176,14 @@ class FormPrompt:
 
     def _show(self, *numbers: int) -> None:
         """Draw the whole form again if the display can, otherwise print these fields."""
-        room = self._printer.free_columns
+        width = self._printer.free_columns
         if self._reader.erase_question():
-            self._printer.print_lines(form_lines(self._form, self._content, room))
+            self._printer.print_lines(form_lines(self._form, self._content, width))
             return
         for number in numbers:
             field = self._form.fields[number - 1]
             self._printer.print_lines(
-                field_lines(number, field, self._content.get(field.name), room)
+                field_lines(number, field, self._content.get(field.name), width)
             )
 
 

@@ -72,12 +72,14 @@ async def ask(
     send_draft: SendDraft,
 ) -> PermissionAnswer:
     """Ask until one of the choices is taken."""
-    put = _Question(request, session, printer, partial(choose, reader, send_draft), reader)
+    question = _Question(
+        request, session, printer, partial(choose, reader, send_draft), reader
+    )
     printer.ensure_blank_line()
-    put.show()
+    question.show()
     while True:
-        pressed = await put.choose(put.menu)
-        if (answer := await put.answer(pressed)) is not None:
+        pressed = await question.choose(question.menu)
+        if (answer := await question.answer(pressed)) is not None:
             return answer
 
 
@@ -171,8 +173,8 @@ class _Question:
         self._most = max_call_lines(max(height - others, 1) if height else 0)
         self._folded = is_folded(self._asked, printer.free_columns, max_lines=self._most)
         self._easier: Mode | None = self._permissions.easier_mode(request)
-        beside = _related_requests(request, session)
-        self._together = beside if request in beside and len(beside) > 1 else ()
+        related = _related_requests(request, session)
+        self._together = related if request in related and len(related) > 1 else ()
 
     @property
     def keys(self) -> str:

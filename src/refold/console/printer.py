@@ -34,9 +34,9 @@ class EditorBelow(Protocol):
 
 
 class Printer:
-    def __init__(self, out: TextIO, capabilities: TerminalCapabilities) -> None:
+    def __init__(self, output: TextIO, capabilities: TerminalCapabilities) -> None:
         self.capabilities = capabilities
-        self._out = out
+        self._out = output
         self._at_start, self._after_gap = True, True
         self.written = 0  # how often a status was replaced by lasting text
         self._status = tuple[str, ...]()  # its rows,
@@ -81,9 +81,9 @@ class Printer:
 
     def print_line(self, line: Line) -> None:
         self.start_line()
-        room = self.free_columns if self.capabilities.moves else sys.maxsize
-        indent = _indent("".join(text for _, text in line), room)
-        self.print_pieces((*wrap_line(line, room, indent), ("plain", "\n")))
+        width = self.free_columns if self.capabilities.moves else sys.maxsize
+        indent = _indent("".join(text for _, text in line), width)
+        self.print_pieces((*wrap_line(line, width, indent), ("plain", "\n")))
 
     def print_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
@@ -212,8 +212,8 @@ class Printer:
     def _erase_sequence(self, keep: int = 0) -> str:
         """Return the sequence that erases the status except its first `keep` rows."""
         capabilities, drawn = self.capabilities, self._drawn[keep:]
-        wide = self._width if capabilities.reflows else 0
-        broken = sum(max(width - 1, 0) // wide for width in drawn) if wide else 0
+        columns = self._width if capabilities.reflows else 0
+        broken = sum(max(width - 1, 0) // columns for width in drawn) if columns else 0
         above = max(len(drawn) - 1, 0) + broken if capabilities.cursor_up_sequence else 0
         return (
             capabilities.erase_line_sequence

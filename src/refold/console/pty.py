@@ -305,8 +305,8 @@ class TerminalModes:
         self._before = text[-_MAX_SEQUENCE_BYTES:]
         for match in _MODES_PATTERN.finditer(text):
             for mode in match[1].split(b";"):
-                on = self._modes[mode] = match[2] == b"h"
-                self.full_screen = self.full_screen or (on and mode in _SCREEN_MODES)
+                enabled = self._modes[mode] = match[2] == b"h"
+                self.full_screen = self.full_screen or (enabled and mode in _SCREEN_MODES)
         for number, (order, _) in enumerate(_RESETS):
             if number not in self._others and order.search(text):
                 self._others.add(number)
@@ -315,8 +315,8 @@ class TerminalModes:
         """Return the sequences that restore the terminal."""
         left = [
             b"\x1b[?" + mode + (b"h" if mode in _INITIAL_MODES else b"l")
-            for mode, on in self._modes.items()
-            if on != (mode in _INITIAL_MODES)
+            for mode, enabled in self._modes.items()
+            if enabled != (mode in _INITIAL_MODES)
         ]
         others = [undone for n, (_, undone) in enumerate(_RESETS) if n in self._others]
         return b"".join((*others, *left))

@@ -107,7 +107,7 @@ class DialogReader(Protocol):
         """Erase what was printed for the question. False: it stays on the screen."""
         ...
 
-    def use_vi_keys(self, on: bool | None = None) -> bool | None:
+    def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
         """Set the vi keys (None: leave them). Return whether they are on.
 
         Returns None without a line editor.

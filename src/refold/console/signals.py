@@ -63,7 +63,7 @@ async def run_with_signals(
 
 
 def _catch_signals(*, stops: bool) -> tuple[signal.Signals, ...]:
-    ours = (signal.SIGINT, *_END_SIGNALS)
+    own_signals = (signal.SIGINT, *_END_SIGNALS)
     # If SIGTSTP was ignored at the start, it stays ignored.
     can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
-    return (*ours, signal.SIGTSTP) if can else ours
+    return (*own_signals, signal.SIGTSTP) if can else own_signals

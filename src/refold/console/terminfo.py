@@ -60,9 +60,9 @@ def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
 
 
 def _read(
-    ask: Callable[..., str], count: Callable[[str], int], has: Callable[[str], int]
+    ask: Callable[..., str], count: Callable[[str], int], lookup: Callable[[str], int]
 ) -> Terminfo:
-    prints = has("hc") > 0 or has("os") > 0  # prints on paper, or over what is there
+    prints = lookup("hc") > 0 or lookup("os") > 0  # prints on paper, or over what is there
     cr, el, reset = ask("cr"), ask("el"), ask("sgr0")
     # Some old terminals use up a cell for each change of colour.
     paints = bool(reset) and count("xmc") <= 0

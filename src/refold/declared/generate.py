@@ -430,8 +430,8 @@ def _commands(program: Path) -> str:
         f'{start} --yes "fix the test"': "the same, without asking before a tool runs",
         f"(cd {quote(str(program.parent))} && python3 -m unittest)": "test it with a fake model",
     }
-    wide = max(map(len, rows)) + 4
-    return "\n".join(f"{command:{wide}}{about}" for command, about in rows.items())
+    width = max(map(len, rows)) + 4
+    return "\n".join(f"{command:{width}}{about}" for command, about in rows.items())
 
 
 def _context_sentence(

@@ -138,8 +138,8 @@ class TermReader:
                     f"expected . at the end of a clause, found {self._describe_token()}"
                 )
             match term:  # before the next token is read with it
-                case Compound(":-", (Compound("op", (Number(int(p)), Atom(kind), what)),)):
-                    self._declare(p, kind, what)
+                case Compound(":-", (Compound("op", (Number(int(p)), Atom(kind), ops)),)):
+                    self._declare(p, kind, ops)
                 case _:
                     pass
             self._advance()

@@ -242,17 +242,21 @@ def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
 def _unknown_key_text(key: str, keys: tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
-    near = similar(key, keys, 1)
-    hint = f"did you mean {near[0]}? There are also" if near else "there are"
-    others = ", ".join(other for other in keys if other not in near)
+    suggestions = similar(key, keys, 1)
+    hint = f"did you mean {suggestions[0]}? There are also" if suggestions else "there are"
+    others = ", ".join(other for other in keys if other not in suggestions)
     return f"there is no such key; {hint} {others}"
 
 
 def _unknown_agent_text(name: object, names: list[str] | tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
-    near = similar(str(name), names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+    suggestions = similar(str(name), names, 1)
+    hint = (
+        f"did you mean {suggestions[0]}?"
+        if suggestions
+        else f"there are {', '.join(names) or 'none'}"
+    )
     return f"there is no agent {escape_name(str(name))[:80]!r} in this file; {hint}"
 
 

@@ -180,15 +180,19 @@ def stricter_decision(decision: Decision, other: Decision) -> Decision:
         if _STRICTNESS_RANK[other.verdict] >= _STRICTNESS_RANK[decision.verdict]
         else (decision, other)
     )
-    mine, theirs = first.confines, second.confines
+    first_confinement, second_confinement = first.confines, second.confines
     both = Confinement(
-        mine.writes and theirs.writes,
-        mine.network and theirs.network,
-        tuple(path for path in mine.opened if path in theirs.opened),
-        tuple(path for path in mine.seen if path in theirs.seen),
-        mine.narrow or theirs.narrow,
-        _git_paths(mine, theirs),
-        theirs.hosts if mine.hosts is None else mine.hosts.within(theirs.hosts),
+        first_confinement.writes and second_confinement.writes,
+        first_confinement.network and second_confinement.network,
+        tuple(
+            path for path in first_confinement.opened if path in second_confinement.opened
+        ),
+        tuple(path for path in first_confinement.seen if path in second_confinement.seen),
+        first_confinement.narrow or second_confinement.narrow,
+        _git_paths(first_confinement, second_confinement),
+        second_confinement.hosts
+        if first_confinement.hosts is None
+        else first_confinement.hosts.within(second_confinement.hosts),
     )
     outside = first.outside or (second.outside and second.verdict == first.verdict)
     once = first.once or second.once

@@ -171,9 +171,9 @@ def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
 
 def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
     """Whether a writer that died started this call, and it must not be repeated."""
-    ours = open_call.started > record.since
+    is_own = open_call.started > record.since
     effect = _effect(open_call.call, world)
-    return not ours and not (effect and effect.repeatable)
+    return not is_own and not (effect and effect.repeatable)
 
 
 def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Record) -> Ended:

@@ -80,9 +80,9 @@ async def save(
         if taken.trees == saved.trees and not saved.disturbed:
             return
         # Changes seen by the first snapshot of a turn were made by other programs.
-        ours = saved.seq > record.view.turn.seq and taken.trees != saved.trees
+        is_own = saved.seq > record.view.turn.seq and taken.trees != saved.trees
         different = (
-            await _changes(world.snapshots, saved.trees, taken.trees) if ours else ()
+            await _changes(world.snapshots, saved.trees, taken.trees) if is_own else ()
         )
     except ToolFailed as error:
         _show_failure(str(error), world, record)

@@ -51,8 +51,8 @@ async def run_before_call(
     arguments = _arguments_object(whole)
     if world.hooks is None or world.tool(whole.name) is None or arguments is None:
         return False
-    ran_keys = {ran.key for ran in open_call.hooks}
-    if any(ran.outcome == "blocked" for ran in open_call.hooks):
+    ran_keys = {hook_run.key for hook_run in open_call.hooks}
+    if any(hook_run.outcome == "blocked" for hook_run in open_call.hooks):
         return False
     for hook in world.hooks.hooks_for("PreToolUse", whole.name):
         if hook.key not in ran_keys:
@@ -63,11 +63,11 @@ async def run_before_call(
 
 def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
     """The decision on a call, as strict as the strictest of these hooks or stricter."""
-    for ran in hooks:
-        if ran.outcome == "blocked" and decision.verdict != "deny":
-            decision = _apply_hook(replace(decision, verdict="deny"), ran)
-        elif ran.asks and decision.verdict == "allow":
-            decision = _apply_hook(replace(decision, verdict="ask", once=True), ran)
+    for hook_run in hooks:
+        if hook_run.outcome == "blocked" and decision.verdict != "deny":
+            decision = _apply_hook(replace(decision, verdict="deny"), hook_run)
+        elif hook_run.asks and decision.verdict == "allow":
+            decision = _apply_hook(replace(decision, verdict="ask", once=True), hook_run)
     return decision
 
 
@@ -103,8 +103,8 @@ async def run_before_compaction(
     about = {"trigger": trigger, "custom_instructions": focus}
     blocked = False
     for hook in world.hooks.hooks_for("PreCompact", trigger) if world.hooks else ():
-        ran = await _run_hook(hook, about, world, record)
-        blocked = blocked or ran.outcome == "blocked"
+        hook_run = await _run_hook(hook, about, world, record)
+        blocked = blocked or hook_run.outcome == "blocked"
     return blocked and asked
 
 
@@ -151,7 +151,7 @@ async def _run_hook(
 ) -> HookRan:
     """Run one hook, and record its end and the stop that it requests."""
     assert world.hooks is not None  # who calls this has found the hook there
-    view, begun = record.view, time.monotonic()
+    view, started_at = record.view, time.monotonic()
     document = {
         "session_id": view.session.id,
         "cwd": view.session.directory,
@@ -165,15 +165,15 @@ async def _run_hook(
         answer = await world.hooks.run(hook, document)
     finally:
         mark_files_changed(world)
-    ran = _to_event(hook, answer, call, about_seq, time.monotonic() - begun)
+    hook_run = _to_event(hook, answer, call, about_seq, time.monotonic() - started_at)
 
     def make_events(view: View) -> tuple[Event, ...]:
         stops = answer.stop and view.turn.seq and not view.turn.stopped
         stopped = (Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}"),)
-        return (ran, *(stopped if stops else ()))
+        return (hook_run, *(stopped if stops else ()))
 
     await record.append_if(make_events, by="hook")
-    return ran
+    return hook_run
 
 
 def _to_event(
@@ -199,9 +199,11 @@ def _to_event(
     )  # fmt: skip
 
 
-def _apply_hook(decision: Decision, ran: HookRan) -> Decision:
-    reason = f"the hook `{ran.hook}`{f': {ran.reason}' if ran.reason else ''}"
-    return replace(decision, rule=f"hook {ran.hook}", source="hooks", reason=reason)
+def _apply_hook(decision: Decision, hook_run: HookRan) -> Decision:
+    reason = (
+        f"the hook `{hook_run.hook}`{f': {hook_run.reason}' if hook_run.reason else ''}"
+    )
+    return replace(decision, rule=f"hook {hook_run.hook}", source="hooks", reason=reason)
 
 
 def _call_fields(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:

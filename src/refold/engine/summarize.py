@@ -142,21 +142,22 @@ async def _ask_for_summary(
     record: Record,
 ) -> tuple[str, str]:
     """The summary, and why there is no new one: the previous one is returned then."""
-    view, room = record.view, max_summary_chars(record.view, world.shares)
+    view, max_chars = record.view, max_summary_chars(record.view, world.shares)
     before = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
         return before, ""  # only user messages, which are preserved
     if (
         not action.wanted
-        and len(short := _messages_text(old, 2 * room + _MIN_MESSAGE_CHARS)) <= room
+        and len(short := _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS))
+        <= max_chars
     ):
         return _tag_summary(short), ""  # a summary could not be shorter
     if not action.wanted and (
-        room < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares)
+        max_chars < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares)
     ):
         return before, "there is no room for one"
     aide = world.helper()
-    request = _request(old, action.focus, room, aide, view)
+    request = _request(old, action.focus, max_chars, aide, view)
     try:
         response = await ask_outside_conversation(
             request, "summary", aide, world.budget, record, world.lineage.grant
@@ -166,7 +167,7 @@ async def _ask_for_summary(
         return before, str(error)
     if not text:
         return before, "the summary was empty"
-    if len(text) > min(_size(old), 4 * room):
+    if len(text) > min(_size(old), 4 * max_chars):
         return before, "the summary was longer than what it stands for"
     return _tag_summary(text), ""
 
@@ -193,16 +194,18 @@ def _previous_summary(old: tuple[StoredMessage, ...]) -> str:
 
 
 def _request(
-    old: tuple[StoredMessage, ...], focus: str, room: int, aide: Model, view: View
+    old: tuple[StoredMessage, ...], focus: str, char_limit: int, aide: Model, view: View
 ) -> Request:
     window = aide.window or _DEFAULT_WINDOW_TOKENS
     max_chars = (
         int(window * _INPUT_SHARE * min(chars_per_token(view), _MAX_CHARS_PER_TOKEN))
         - _TASK_CHARS
     )
-    words = summary_request(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
+    words = summary_request(
+        _messages_text(old, max(max_chars, _TASK_CHARS)), focus, char_limit
+    )
     # Thinking needs room as well, but all has to fit the window.
-    output = max(256, room // 3) + min(
+    output = max(256, char_limit // 3) + min(
         _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)
     )
     return Request(

@@ -111,12 +111,12 @@ def table(evaluation: Evaluation) -> Iterator[str]:
     by_kind = defaultdict[str, list[Trial]](list)
     for trial in evaluation.trials:
         by_kind[trial.kind or "-"].append(trial)
-    wide = max((len(kind) for kind in by_kind), default=4)
-    yield f"{'KIND':{wide}}   PASSED  DESTROYED  TIME A TASK  TOKENS IN  OUT"
+    width = max((len(kind) for kind in by_kind), default=4)
+    yield f"{'KIND':{width}}   PASSED  DESTROYED  TIME A TASK  TOKENS IN  OUT"
     for kind, trials in by_kind.items():
-        yield _row(f"{kind:{wide}}", trials)
+        yield _row(f"{kind:{width}}", trials)
     if len(by_kind) > 1:
-        yield _row(f"{'all':{wide}}", evaluation.trials)
+        yield _row(f"{'all':{width}}", evaluation.trials)
     yield ""
     yield from _summary(evaluation)
 

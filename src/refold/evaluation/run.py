@@ -188,9 +188,9 @@ class Stopwatch:
 
     def _add_response(self, first: float | None) -> None:
         """Add a response whose first token came after `first` seconds; None: unknown."""
-        took = self._clock() - self._asked
-        until = took if first is None else min(first, took)
-        self.write += took - until
+        elapsed = self._clock() - self._asked
+        until = elapsed if first is None else min(first, elapsed)
+        self.write += elapsed - until
         if self._loads:
             self.load += until
             return

@@ -98,8 +98,8 @@ class CountLine:
     It appears after a second, at a terminal only, and `end` erases it.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what, self._began = what, time.monotonic()
+    def __init__(self, noun: str) -> None:
+        self._what, self._began = noun, time.monotonic()
         self._next = self._began + _FIRST_SECONDS
         self._printer: Printer | None = None
 

@@ -215,8 +215,8 @@ class StdioClient:
 
     async def _execute(self, order: Order) -> None:
         match order:
-            case Fork(at):
-                fork_id = await self._session.fork(at)
+            case Fork(seq):
+                fork_id = await self._session.fork(seq)
                 await self._writer.write_documents(
                     [ForkMade(session_id=fork_id, source=self._session.id)]
                 )
@@ -296,9 +296,9 @@ async def read_lines() -> AsyncGenerator[bytes | None]:
     """Yield lines without their ends; None for one that is too long."""
     source, left, too_long = sys.stdin.fileno(), bytearray(), False
     while piece := await _read_piece(source):
-        begun, *others = piece.split(b"\n")
-        too_long = too_long or len(left) + len(begun) > MAX_LINE_BYTES
-        left += b"" if too_long else begun
+        first_part, *others = piece.split(b"\n")
+        too_long = too_long or len(left) + len(first_part) > MAX_LINE_BYTES
+        left += b"" if too_long else first_part
         for line in others:
             yield None if too_long else bytes(left)
             left, too_long = bytearray(line), False

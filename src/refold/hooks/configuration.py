@@ -259,8 +259,12 @@ def _hook(
 def _check_keys(entry: Mapping[str, object], keys: Sequence[str], place: str) -> None:
     for key in entry:
         if key not in keys:
-            near = similar(key, keys, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(keys)}"
+            suggestions = similar(key, keys, 1)
+            hint = (
+                f"did you mean {suggestions[0]}?"
+                if suggestions
+                else f"the keys are {', '.join(keys)}"
+            )
             raise BadInput(f"{place}: the key {key!r} is not known; {hint}")
 
 

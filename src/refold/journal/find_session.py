@@ -73,6 +73,6 @@ def _find_subagent(
 def _unknown_session_text(text: str, ids: Sequence[str]) -> str:
     from refold.values.similar_names import similar  # only for this sentence
 
-    near = similar(text, sorted(ids, reverse=True), 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    suggestions = similar(text, sorted(ids, reverse=True), 1)
+    hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
     return f"there is no session {text!r}{hint} (`refold sessions list` shows all)"

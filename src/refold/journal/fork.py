@@ -66,18 +66,18 @@ def fork(
     # A fork from within the imported part is imported, too.
     if imported := _last_imported(lines[len(whole) :]):
         news.append(replace(imported, id=id_))
-    aside = home.root / f"{FORK_PREFIX}{os.getpid()}-{id_}"
-    with as_journal_errors("write", aside):
+    temporary = home.root / f"{FORK_PREFIX}{os.getpid()}-{id_}"
+    with as_journal_errors("write", temporary):
         sweep(home.root, FORK_PREFIX)
         try:
-            make_directories(aside, disk)
+            make_directories(temporary, disk)
             own = _first_lines(entries, head, news, now)
-            _write(aside / log_file.FILE_NAME, [*whole, *own], disk)
-            _link(directory, aside, entries, disk)
-            disk.sync_directory(aside)
-            disk.rename(aside, home.path(id_))
+            _write(temporary / log_file.FILE_NAME, [*whole, *own], disk)
+            _link(directory, temporary, entries, disk)
+            disk.sync_directory(temporary)
+            disk.rename(temporary, home.path(id_))
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         disk.sync_directory(home.root)
     return Fork(id_, source, head.seq)

@@ -280,13 +280,13 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def start_program(
-    program: Path, url: str, words: Sequence[str], **how: "Unpack[Start]"
+    program: Path, url: str, words: Sequence[str], **options: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
     """Start a program in its folder, with the Python that runs refold.
 
     If it uses refold, that has a directory of its own there, with the model `lesson/scripted`.
     """
-    return _start([*OUR_PYTHON, program.name, *words], program.parent, url, **how)
+    return _start([*OUR_PYTHON, program.name, *words], program.parent, url, **options)
 
 
 def start_page(folder: Path, url: str) -> "subprocess.Popen[bytes]":

@@ -70,8 +70,8 @@ def _repair_list(
                 if isinstance(entry, dict)
                 else ""
             )
-            which = f"the {kind} {name!r}"[:200] if name else f"{kind} {n} of its list"
-            report(f"{which} is left out: it is not described as the protocol says")
+            entry_text = f"the {kind} {name!r}"[:200] if name else f"{kind} {n} of its list"
+            report(f"{entry_text} is left out: it is not described as the protocol says")
     return sound
 
 

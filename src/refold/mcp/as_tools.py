@@ -93,9 +93,9 @@ def as_tools(
                 )
             else:
                 try:
-                    made = _tool(server, name, several[0], call)
+                    made_tool = _tool(server, name, several[0], call)
                     confined = partial(is_confined, server)
-                    tools.append(structs.replace(made, is_confined=confined))
+                    tools.append(structs.replace(made_tool, is_confined=confined))
                 except BadInput as error:
                     refused.append(f"the tool {name} is not used: {error}")
     return ServerTools(tuple(tools), tuple(refused))

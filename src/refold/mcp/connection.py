@@ -334,13 +334,13 @@ class Connection:
         server said that the user must visit a page first.
         """
         as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
-        put = channel.put_progress
+        report_progress = channel.put_progress
         visits = 0
         while True:
             answer: types.CallToolResult | MCPError
             try:
                 answer = await server_tasks.call_tool(
-                    client, tool, arguments, put, as_task=as_task
+                    client, tool, arguments, report_progress, as_task=as_task
                 )
             except MCPError as error:
                 answer = error

@@ -126,8 +126,8 @@ class Manifest(Struct, frozen=True):
     @property
     def counts(self) -> str:
         """The number of its tools, as "3 tools, 1 blocked"."""
-        many, blocked = len(self.usable), len(self.blocked_tools)
-        tools = "1 tool" if many == 1 else f"{many} tools"
+        count, blocked = len(self.usable), len(self.blocked_tools)
+        tools = "1 tool" if count == 1 else f"{count} tools"
         return f"{tools}, {blocked} blocked" if blocked else tools
 
     def _is_accepted(self) -> Callable[[RemoteTool], bool]:

@@ -157,8 +157,8 @@ class _Redirect:
         """Take the redirect; return the page's text. Other requests change nothing."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        ours = self.state and query.get("state") == self.state
-        if parts.path != _CALLBACK_PATH or not ours or self.came.is_set():
+        is_ours = self.state and query.get("state") == self.state
+        if parts.path != _CALLBACK_PATH or not is_ours or self.came.is_set():
             return ""
         self.query = query
         self.came.set()

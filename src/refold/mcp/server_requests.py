@@ -147,8 +147,10 @@ class ServerRequests:
         while len(self._pages) >= _MAX_KNOWN_PAGES:  # not all are ever done
             del self._pages[next(iter(self._pages))]
         done = self._pages[page.elicitation_id or ""] = Event()
-        put = partial(Elicitation, page_done=done, finish=finish)
-        return await self._ask_session(put, page, types.ElicitResult(action="cancel"))
+        make_question = partial(Elicitation, page_done=done, finish=finish)
+        return await self._ask_session(
+            make_question, page, types.ElicitResult(action="cancel")
+        )
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams

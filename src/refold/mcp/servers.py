@@ -240,11 +240,11 @@ def describe_file(file: ServerFile) -> tuple[str, ...]:
     """Describe what the file would start or connect to, and its problems, in lines."""
     lines = list[str]()
     for one in file.servers:
-        does = "starts" if one.transport == "stdio" else "connects to"
+        verb = "starts" if one.transport == "stdio" else "connects to"
         uses = f", with your {', '.join(one.variables)}" if one.variables else ""
         places = ["of the workspace"] * one.writes + [f"in {path}" for path in one.writable]
         can = f" and may change files {' and '.join(places)}" if places else ""
-        lines.append(f"the MCP server {one.name} {does} {one.summary}{uses}{can}")
+        lines.append(f"the MCP server {one.name} {verb} {one.summary}{uses}{can}")
     return (*lines, *file.problems)
 
 

@@ -139,14 +139,14 @@ async def stdio(
     hosts: HostAttempts,
 ) -> AsyncGenerator[Streams]:
     """Start the program and connect to it; it is stopped when the block is left."""
-    ours, its = socket.socketpair()
+    own_end, child_end = socket.socketpair()
     config = server.config
     program = _Program(server, commands, connection_end, log, hosts)
     to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    connection = await SocketStream.from_socket(ours)
+    connection = await SocketStream.from_socket(own_end)
     async with connection, anyio.create_task_group() as group:
-        group.start_soon(program.run, its)
+        group.start_soon(program.run, child_end)
         group.start_soon(_receive, connection, to_session, connection_end, log)
         group.start_soon(_send, connection, from_session, to_session)
         try:

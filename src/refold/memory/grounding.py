@@ -102,9 +102,9 @@ def normalize(text: str) -> str:
 
 def is_nearly_same(one: str, other: str) -> bool:
     """Whether two notes say nearly the same, or contradict each other."""
-    mine, theirs = stems(one), stems(other)
-    both = len(mine & theirs)
-    return bool(both) and both / len(mine | theirs) >= 0.8
+    one_stems, other_stems = stems(one), stems(other)
+    both = len(one_stems & other_stems)
+    return bool(both) and both / len(one_stems | other_stems) >= 0.8
 
 
 def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:

@@ -92,8 +92,8 @@ class Memory:
         with self._lock():
             forgotten = note_origins.read_forgotten(self._forgotten)
             for owner in NOTE_OWNERS:
-                mine = [note for note in notes if note.owner == owner]
-                known = [n for n in mine if not forgotten.holds(n.text, n.origin)]
+                own_notes = [note for note in notes if note.owner == owner]
+                known = [n for n in own_notes if not forgotten.holds(n.text, n.origin)]
                 if known:
                     changes += self._keep(owner, known)
         return tuple(changes)
@@ -160,9 +160,11 @@ class Memory:
             return []
         texts = {normalize(line.text) for line in after.lines}
         memory_files.replace(self.file(owner), notes_file.page_text(after))
-        mine = {key: origin for key, origin in origins.items() if key in texts}
+        own_notes = {key: origin for key, origin in origins.items() if key in texts}
         changes = (*known.changes, *new_changes)[-MAX_CHANGES:]
-        note_origins.write(self._origins_file(owner), NoteState(mine, changes, known.seen))
+        note_origins.write(
+            self._origins_file(owner), NoteState(own_notes, changes, known.seen)
+        )
         return new_changes
 
     def _state(self, owner: NoteOwner) -> NoteState:

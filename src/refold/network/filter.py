@@ -231,10 +231,10 @@ class _Served:
     ) -> None:
         key = (place.host, place.port, reason, kind)
         # Refused and reached places are counted apart, so that both have room.
-        alike = sum(bool(known) == bool(reason) for _, _, known, _ in self._times)
+        equal_attempts = sum(bool(known) == bool(reason) for _, _, known, _ in self._times)
         if key in self._times:
             self._times[key] += 1
-        elif alike < MAX_ATTEMPTS:
+        elif equal_attempts < MAX_ATTEMPTS:
             self._times[key] = 1
             if self._tell is not None:
                 self._tell(HostAttempt(place.host, place.port, 1, reason, kind))

@@ -161,9 +161,9 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
             path_patterns.allows(r.pattern, real, facts) for r in allows
         )
 
-    looked = survey(access.subject, cwd, facts, is_free)
-    if unread := why_uncertain(access.subject, nested, looked):
-        looked = ()
+    surveyed = survey(access.subject, cwd, facts, is_free)
+    if unread := why_uncertain(access.subject, nested, surveyed):
+        surveyed = ()
     files = tuple(named_files(nested, cwd, facts))
     outside = (
         f.real for f in files if allows and facts.outside(f.real) and is_free(f.real)
@@ -171,7 +171,7 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     granted = tuple(dict.fromkeys(outside))
     hosts = hosts_of_command(access, nested, facts)
     network = network_rules(rules)
-    return _Command(access, cwd, nested, files, looked, granted, unread, hosts, network)
+    return _Command(access, cwd, nested, files, surveyed, granted, unread, hosts, network)
 
 
 def _decide_by_rules(
@@ -448,10 +448,10 @@ def _only_reads(command: _Command, facts: Facts) -> bool:
     """Whether the command only reads, and reads protected files of the workspace."""
     if command.unread or not any(_protected_paths(command, facts)):
         return False
-    looked = survey(
+    surveyed = survey(
         command.access.subject, command.cwd, facts, lambda p: not facts.outside(p)
     )
-    return bool(looked) and not any(part.problem for part in looked)
+    return bool(surveyed) and not any(part.problem for part in surveyed)
 
 
 def _writable_git_paths(command: _Command, facts: Facts) -> tuple[str, ...]:

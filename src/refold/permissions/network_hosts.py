@@ -133,11 +133,14 @@ class NetworkRules(Struct, frozen=True):
 
 
 def network_rules(rules: Sequence[Rule]) -> NetworkRules:
-    ours = tuple(rule for rule in rules if rule.tool == NETWORK_RULE)
-    if not ours:
+    network_rules_ = tuple(rule for rule in rules if rule.tool == NETWORK_RULE)
+    if not network_rules_:
         return NetworkRules()
     return NetworkRules(
-        _patterns(ours, "allow"), _patterns(ours, "ask"), _patterns(ours, "deny"), ours
+        _patterns(network_rules_, "allow"),
+        _patterns(network_rules_, "ask"),
+        _patterns(network_rules_, "deny"),
+        network_rules_,
     )
 
 
@@ -170,8 +173,8 @@ def reachable_hosts(
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
     allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
     hosts = ReachableHosts(allowed, rules.denied, asked)
-    wide = EVERY_HOST in rules.allowed or EVERY_HOST in shown
-    if wide or (not asks and (mode == "bypass" or not rules.allowed)):
+    allows_all = EVERY_HOST in rules.allowed or EVERY_HOST in shown
+    if allows_all or (not asks and (mode == "bypass" or not rules.allowed)):
         return every_host_but(hosts)
     return hosts
 

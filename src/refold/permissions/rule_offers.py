@@ -156,13 +156,13 @@ def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]
     """The commands that do more than read; none if one of them has patterns."""
     from refold.permissions.shell.read_only import survey
 
-    looked = survey(
+    surveyed = survey(
         access.subject,
         access.cwd or facts.roots[0],
         facts,
         lambda real: not facts.outside(real),
     )
-    acting = [command for command in looked if command.problem] or list(looked[:1])
+    acting = [command for command in surveyed if command.problem] or list(surveyed[:1])
     if any(command.strays for command in acting):
         return ()
     parts = [command.part for command in acting]

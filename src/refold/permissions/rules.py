@@ -133,9 +133,9 @@ def check_examples(rule: Rule) -> Rule:
         if _matches_example(rule, example) is not wanted:
             source = f" in {rule.source}" if rule.source else ""
             kind = "match" if wanted else "not_match"
-            does = "does not cover" if wanted else "covers"
+            verb = "does not cover" if wanted else "covers"
             raise BadInput(
-                f"the rule {rule}{source} {does} {example!r}, which is in its {kind}: "
+                f"the rule {rule}{source} {verb} {example!r}, which is in its {kind}: "
                 f"fix the rule or the example"
             )
     return rule
@@ -383,8 +383,12 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
 
 def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:
     """Whether a rule allows the file. A wildcard such as `src/**` excludes steering files."""
-    wide = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
-    if wide and access.effect is Effect.CHANGE and is_steering(target.real.split("/")):
+    has_wildcard = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
+    if (
+        has_wildcard
+        and access.effect is Effect.CHANGE
+        and is_steering(target.real.split("/"))
+    ):
         return False
     if not rule.pattern:
         # A rule for a whole tool applies in the workspace; files outside must be named.

@@ -50,7 +50,7 @@ def put_all(
     puts: Sequence[FileWrite], folders: DirectoryDescriptors, label: Callable[[Real], str]
 ) -> None:
     """Do all of `puts`, or undo them and raise `ToolFailed`, with what could not be undone."""
-    steps = [_Step(put, label(put.real)) for put in puts]
+    steps = [_Step(file_write, label(file_write.real)) for file_write in puts]
     _refuse_duplicates(steps)
     new_directories = list[Real]()
     try:

@@ -135,9 +135,9 @@ class Checkpoints:
         self._count += 1
 
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
-        look = self.start_taking()
-        await look.wait(report)
-        return self.taken(look)
+        task = self.start_taking()
+        await task.wait(report)
+        return self.taken(task)
 
     def start_taking(self) -> "SnapshotTask":
         """Start the scan that `take` waits for. For callers without an event loop."""
@@ -158,12 +158,12 @@ class Checkpoints:
         return task.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
-        look = self.start_securing(arguments)
-        if look is None:
+        task = self.start_securing(arguments)
+        if task is None:
             return
-        await look.wait(report)
-        if look.error is not None:
-            raise look.error
+        await task.wait(report)
+        if task.error is not None:
+            raise task.error
 
     def start_securing(self, arguments: bytes) -> "SnapshotTask | None":
         """Start the work that `secure` waits for; None if there is nothing to store."""
@@ -196,8 +196,8 @@ class Checkpoints:
                 continue
             # git names the files in one order, with lines or with text.
             by_root[root] = changed = self._changes(root, tree, tree_after, names)
-            what = (tree, tree_after, "--", *names)
-            diff = self._diff("-p", "--no-color", *what) if changed else b""
+            arguments = (tree, tree_after, "--", *names)
+            diff = self._diff("-p", "--no-color", *arguments) if changed else b""
             parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
                 _, marker, text = part.decode(errors="replace").partition("\n@@ ")
@@ -229,16 +229,16 @@ class Checkpoints:
 
     def _is_recent(self, seconds: float) -> bool:
         """Whether the newest scan is running, or is valid and recent enough."""
-        look = self._look
-        if look is None or look.count != self._count or look.error is not None:
+        task = self._look
+        if task is None or task.count != self._count or task.error is not None:
             return False
-        return not look.done.is_set() or self._clock() - look.began <= seconds
+        return not task.done.is_set() or self._clock() - task.began <= seconds
 
     def _start_thread(self, run: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
         """Run `run` in a thread."""
-        look = SnapshotTask(self._count, self._clock())
-        threading.Thread(target=self._run, args=(look, run), daemon=True).start()
-        return look
+        task = SnapshotTask(self._count, self._clock())
+        threading.Thread(target=self._run, args=(task, run), daemon=True).start()
+        return task
 
     def _run(self, task: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
         try:
@@ -294,8 +294,8 @@ class Checkpoints:
                 (inner for inner in trees if root.startswith(f"{inner}/")), default=root
             )
             for step in self._rewrite_steps(root, EMPTY_TREE, target[root]):
-                was = steps.get(step.path)
-                now_ = was.now if was else None
+                old = steps.get(step.path)
+                now_ = old.now if old else None
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
         wanted = [step for step in steps.values() if not paths or step.path in paths]
         if not wanted:
@@ -332,11 +332,11 @@ class Checkpoints:
     ) -> list[FileChange]:
         if before == after:
             return []
-        what = (before, after, "--", *names)
+        arguments = (before, after, "--", *names)
         try:
-            diff = self._diff("--raw", "--numstat", *what)
+            diff = self._diff("--raw", "--numstat", *arguments)
         except GitFailed:  # a content is lost: no lines are counted
-            diff = self._diff("--raw", *what)
+            diff = self._diff("--raw", *arguments)
         parts, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
         lines = dict[bytes, tuple[int | None, ...]]()
         for part in parts:
@@ -472,7 +472,7 @@ def delete_snapshots(store: Path, place: Path) -> bool:
 
     It is renamed first, so that no repository is ever half deleted.
     """
-    aside = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
+    temporary = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
     sessions = place / "sessions"
     try:
         with ExitStack() as locks:
@@ -480,10 +480,10 @@ def delete_snapshots(store: Path, place: Path) -> bool:
             for file in filter(Path.is_file, (*parts, place / "restoring")):
                 if not locks.enter_context(_lock_if_free(file)):
                     return False
-            os.rename(place, aside)
+            os.rename(place, temporary)
     except OSError:
         return not place.exists()
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
     return True
 
 

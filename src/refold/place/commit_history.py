@@ -48,8 +48,8 @@ class CommitHistory:
                 return ()
         rows = (row.split("\0") for row in output.decode(errors="replace").splitlines())
         return tuple(
-            Commit(name, subject[:_MAX_SUBJECT_CHARS], float(at))
-            for name, at, subject in rows
+            Commit(name, subject[:_MAX_SUBJECT_CHARS], float(time_text))
+            for name, time_text, subject in rows
         )
 
     def trees(self, commit: str, roots: tuple[str, ...]) -> Trees:

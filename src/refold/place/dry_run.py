@@ -99,14 +99,14 @@ class DryRunFiles(FilesOver):
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
-        for put in puts:
-            exists = self.kind(put.real) != "nothing"
-            digest = sha256(self.read(put.real)).hexdigest() if exists else ""
-            if digest != put.expect:
+        for file_write in puts:
+            exists = self.kind(file_write.real) != "nothing"
+            digest = sha256(self.read(file_write.real)).hexdigest() if exists else ""
+            if digest != file_write.expect:
                 raise ToolFailed(
-                    f"{self.display_name(put.real)} has changed. Nothing was written."
+                    f"{self.display_name(file_write.real)} has changed. Nothing was written."
                 )
-        self._changes.update((put.real, put.content) for put in puts)
+        self._changes.update((file_write.real, file_write.content) for file_write in puts)
 
     async def save_first(self) -> bool:
         return False  # nothing is written here

@@ -146,8 +146,8 @@ class EditorFiles(FilesOver):
         check_masks(puts, self)
         # Several files change together or not at all, which an editor does not guarantee.
         match puts:
-            case [FileWrite(executable=None, content=bytes() as content) as put]:
-                self._write_to_editor(put, content)
+            case [FileWrite(executable=None, content=bytes() as content) as file_write]:
+                self._write_to_editor(file_write, content)
             case _:
                 self._disk.put_all(puts)
 

@@ -24,18 +24,20 @@ from refold.values.secret_mask import (
 
 def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
     """Raise for a line with a mask that the file, or the one it is moved from, does not have."""
-    for put in puts:
-        if put.content is None or not has_mask(_without_zero_bytes(put.content)):
+    for file_write in puts:
+        if file_write.content is None or not has_mask(
+            _without_zero_bytes(file_write.content)
+        ):
             continue
-        source = put.real if put.expect else put.like
+        source = file_write.real if file_write.expect else file_write.like
         before = files.read(source) if source is not None else b""
         lines = frozenset(_without_zero_bytes(before).splitlines())
-        for line in _without_zero_bytes(put.content).splitlines():
+        for line in _without_zero_bytes(file_write.content).splitlines():
             if has_mask(line) and line not in lines:
                 mask = first_mask(line.decode("utf-8", "replace"))
                 raise ToolFailed(
                     f"{mask} stands for a secret value and is never written to a file: "
-                    f"leave the line of {files.display_name(put.real)} as it is, or ask the user to "
+                    f"leave the line of {files.display_name(file_write.real)} as it is, or ask the user to "
                     "enter the value. Nothing was written."
                 )
 

@@ -157,8 +157,12 @@ class DiskFiles(JudgedFiles):
             )
         if "\\" in path and not os.path.lexists(full):
             # The model writes a strange name as it was shown: escaped.
-            meant = self._full_path(unescape_name(path))
-            full = meant if _is_possible_path(meant) and os.path.lexists(meant) else full
+            unescaped = self._full_path(unescape_name(path))
+            full = (
+                unescaped
+                if _is_possible_path(unescaped) and os.path.lexists(unescaped)
+                else full
+            )
         return _resolve_links(full)
 
     def _full_path(self, path: str) -> str:

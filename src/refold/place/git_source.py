@@ -95,12 +95,14 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
         wanted += ["--branch", source.ref]
     git.run("clone", "-q", "--bare", "--template=", *wanted, "--", source.url, str(bare))
     name = source.ref if is_commit else "HEAD"
-    at = f"--git-dir={bare}"
-    commit = git.run(at, "rev-parse", "--verify", "-q", f"{name}^{{commit}}").strip()
-    git.run(at, "update-ref", "--no-deref", "HEAD", commit)
+    git_dir_option = f"--git-dir={bare}"
+    commit = git.run(
+        git_dir_option, "rev-parse", "--verify", "-q", f"{name}^{{commit}}"
+    ).strip()
+    git.run(git_dir_option, "update-ref", "--no-deref", "HEAD", commit)
     path = folder / "bundle"
-    git.run(at, "bundle", "create", "-q", str(path), "HEAD")
-    modules = git.run(at, "ls-tree", "--name-only", commit, "--", ".gitmodules")
+    git.run(git_dir_option, "bundle", "create", "-q", str(path), "HEAD")
+    modules = git.run(git_dir_option, "ls-tree", "--name-only", commit, "--", ".gitmodules")
     shallow = bare / "shallow"
     ends = shallow.read_bytes() if shallow.exists() else b""
     return Bundle(path, commit, bool(modules), ends)

@@ -75,39 +75,39 @@ def undo_changes(
         changes.move(path)
     different = sorted(
         path
-        for path, was in before.prints.items()
-        if (current := after.prints.get(path)) is None or not was.equals(current)
+        for path, old in before.prints.items()
+        if (current := after.prints.get(path)) is None or not old.equals(current)
     )
     for path in different:
         changes.restore(path, current=after.prints.get(path))
     for path, current in after.steps.items():
-        was = before.steps.get(path)
-        if not _runs_more_when_continued(path, was, current):
+        old = before.steps.get(path)
+        if not _runs_more_when_continued(path, old, current):
             continue
-        if was is not None and not was.equals(current):
+        if old is not None and not old.equals(current):
             changes.restore(path, current)
-        elif was is None and not is_known(path, current):
+        elif old is None and not is_known(path, current):
             changes.move(path)
     changes.move_renamed_files()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
 
 
 def _runs_more_when_continued(
-    path: str, was: Fingerprint | None, current: Fingerprint
+    path: str, old: Fingerprint | None, current: Fingerprint
 ) -> bool:
     """Whether git would run more when it continues than the earlier file made it run."""
     if current.kind == "directory":
         return False
     if current.kind != "file" or current.content is None:
         return True  # a link, a pipe or too long
-    return runs_more(path, (was and was.content) or b"", current.content)
+    return runs_more(path, (old and old.content) or b"", current.content)
 
 
 def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool:
-    was, current = before.prints.get(path), after.prints.get(path)
-    if was is None or current is None or not was.kind == current.kind == "directory":
+    old, current = before.prints.get(path), after.prints.get(path)
+    if old is None or current is None or not old.kind == current.kind == "directory":
         return False
-    return (was.device, was.inode) == (current.device, current.inode)
+    return (old.device, old.inode) == (current.device, current.inode)
 
 
 def _new_paths(
@@ -181,9 +181,9 @@ def _is_new_target(path: str, target: str, before: GuardState, after: GuardState
         return False
     inside = path[len(target) :]
     return not any(
-        (was := before.prints.get(inner + inside)) is not None
-        and bool(was.digest)
-        and (was.mode, was.digest) == (current.mode, current.digest)
+        (old := before.prints.get(inner + inside)) is not None
+        and bool(old.digest)
+        and (old.mode, old.digest) == (current.mode, current.digest)
         and current.links == 1
         and os.path.basename(inner) == os.path.basename(target)
         for inner, origin in before.targets.items()
@@ -197,9 +197,9 @@ def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
     Those of the user are not in the workspace.
     """
     for _ in range(len(after.targets) + 1):
-        was, current = before.prints.get(file), after.prints.get(file)
-        if (was is None) != (current is None) or (
-            was and current and not was.equals(current)
+        old, current = before.prints.get(file), after.prints.get(file)
+        if (old is None) != (current is None) or (
+            old and current and not old.equals(current)
         ):
             return False
         if file not in after.targets:
@@ -266,23 +266,23 @@ class _Changes:
 
     def restore(self, path: str, current: Fingerprint | None) -> None:
         """Restore what was at `path`; what is there now is moved to quarantine."""
-        root, was = self._root_of(path), self._before.fingerprint(path)
-        if was is None:
+        root, old = self._root_of(path), self._before.fingerprint(path)
+        if old is None:
             return
         if self._is_allowed(path):
             self.accepted.append(path)
             return
         if self.is_known(path, current) or self.is_by_another(path, current):
             return
-        if was.kind == "file" and (
-            current is None or (was.device, was.inode) != (current.device, current.inode)
+        if old.kind == "file" and (
+            current is None or (old.device, old.inode) != (current.device, current.inode)
         ):
-            self._lost[was.device, was.inode] = was
+            self._lost[old.device, old.inode] = old
         goal, back, is_full = "", False, False
         try:  # a link is in the way, or its directory is gone
             if current is not None:
-                goal = _move_away(path, root, self._reach.quarantine, was.digest.hex())
-            back = _put_back(path, root, was)
+                goal = _move_away(path, root, self._reach.quarantine, old.digest.hex())
+            back = _put_back(path, root, old)
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         if goal or back or is_full:
@@ -301,10 +301,10 @@ class _Changes:
 
         Of a file with two names, a command may have changed the other.
         """
-        was = self._before.fingerprint(path)
+        old = self._before.fingerprint(path)
         files = [
             state
-            for state in (was, current)
+            for state in (old, current)
             if state is not None and state.kind != "directory"
         ]
         if any(state.links > 1 for state in files):
@@ -324,14 +324,14 @@ class _Changes:
         return path in self._of_git and runs_no_more(self._before.fingerprint(path), path)
 
 
-def runs_no_more(was: Fingerprint | None, config: str) -> bool:
+def runs_no_more(old: Fingerprint | None, config: str) -> bool:
     """Whether the settings name no program, or only those that they named before."""
     if runs_no_program(config):
         return True
-    if was is None or was.content is None:
+    if old is None or old.content is None:
         return False
     lines = program_lines(config)
-    return lines is not None and lines == program_lines_of(was.content)
+    return lines is not None and lines == program_lines_of(old.content)
 
 
 def _paths_of(
@@ -354,11 +354,11 @@ def _is_among(
     entry: os.DirEntry[str], lost_files: Mapping[tuple[int, int], Fingerprint]
 ) -> bool:
     about = entry.stat(follow_symlinks=False)
-    was = lost_files.get((about.st_dev, about.st_ino))
-    if was is None or was.size != about.st_size:
+    old = lost_files.get((about.st_dev, about.st_ino))
+    if old is None or old.size != about.st_size:
         return False
     data, _ = read_regular(entry.path, about.st_size, follow=False)
-    return not was.digest or sha256(data).digest() == was.digest
+    return not old.digest or sha256(data).digest() == old.digest
 
 
 def _open_parent(path: str, root: str) -> int:

@@ -111,14 +111,14 @@ def read_state(
 
     `targets` that a setting named before are read too, even if none names them now.
     """
-    prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
+    prints, bytes_left = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
         for inner, fingerprint in _fingerprints(path, earlier.prints, guards.repositories):
             if fingerprint.content is not None:
-                room -= len(fingerprint.content)
+                bytes_left -= len(fingerprint.content)
                 fingerprint = (
-                    fingerprint if room >= 0 else replace(fingerprint, content=None)
+                    fingerprint if bytes_left >= 0 else replace(fingerprint, content=None)
                 )
             prints[inner] = fingerprint
     steps = {

@@ -92,8 +92,8 @@ def limit_exceeded(
     on_disks = sum(map(_bytes_in_memory, disks_in_memory))
     # Memory that forks share is counted for each of them first, which is quick.
     if all(
-        on_disks + sum(map(look, numbers)) > max_bytes
-        for look in (_own_memory, _proportional_memory)
+        on_disks + sum(map(measure, numbers)) > max_bytes
+        for measure in (_own_memory, _proportional_memory)
     ):
         return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
     return ""

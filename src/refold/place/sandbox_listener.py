@@ -59,22 +59,22 @@ class SandboxListener:
                 "The command could not be kept to named hosts: refold knows no Python to "
                 "start. Ask for all hosts instead."
             )
-        self._ours, its = socket.socketpair()
+        self._ours, child_end = socket.socketpair()
         try:
             self._process = programs.start(
-                (sys.executable, "-I", "-S", "-c", _ENTER_PROGRAM, str(its.fileno())),
+                (sys.executable, "-I", "-S", "-c", _ENTER_PROGRAM, str(child_end.fileno())),
                 cwd="/",
                 env=programs.without_loader_variables(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(its.fileno(),),
+                pass_fds=(child_end.fileno(),),
             )
         except BaseException:
             self._ours.close()
             raise
         finally:
-            its.close()
+            child_end.close()
 
     def open(self, first: int) -> socket.socket:
         """The socket, in the network of the process `first`. Raises `ToolFailed`."""

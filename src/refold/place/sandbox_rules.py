@@ -200,12 +200,12 @@ class SandboxRuleBuilder:
         """
         config = self._config
         writes = confines.writes
-        wide = writes and not confines.narrow  # it can read the disk except keys
+        reads_disk = writes and not confines.narrow  # it can read the disk except keys
         network = confines.network and confines.hosts is None
         extra_directories = [
             p for p in (*self.writable, *self.repositories) if os.path.isdir(p)
         ]
-        own = self._covered_paths(network=confines.network, wide=wide)
+        own = self._covered_paths(network=confines.network, reads_disk=reads_disk)
         opened = (*confines.opened, *confines.of_git)
         return SandboxRules(
             private=context.private,
@@ -214,7 +214,7 @@ class SandboxRuleBuilder:
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
                 # A read-only search would show their content.
-                *(() if wide else _paths_to_shut(guarded.keys, confines.opened)),
+                *(() if reads_disk else _paths_to_shut(guarded.keys, confines.opened)),
                 *socket_paths(
                     among=(*config.roots, *self.writable)
                     if context.guards_sockets
@@ -224,10 +224,10 @@ class SandboxRuleBuilder:
             ),
             seen=(
                 *paths_needed_in_run(),
-                *(self._home_elsewhere() if wide else self._tools),
+                *(self._home_elsewhere() if reads_disk else self._tools),
                 *(
                     _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
-                    if writes and not wide
+                    if writes and not reads_disk
                     else ()
                 ),
                 *self._shared_directories(),
@@ -235,7 +235,7 @@ class SandboxRuleBuilder:
                 *filter(os.path.isdir, self.repositories),
                 *filter(os.path.exists, confines.seen),
             ),
-            links=() if wide else self._system[1],
+            links=() if reads_disk else self._system[1],
             instead=()
             if writes
             else tuple(self._without_programs(guarded, context.private)),
@@ -260,14 +260,14 @@ class SandboxRuleBuilder:
         """Whether a setting makes this path in the home writable."""
         return any(below(os.path.join(self._home, path), root) for root in self.writable)
 
-    def _covered_paths(self, *, network: bool, wide: bool) -> list[str]:
+    def _covered_paths(self, *, network: bool, reads_disk: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
             *_existing_paths(_paths_in(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
         # Commands that run without a question see only what is listed.
-        own += [] if wide else ["/", *system_secrets()]
+        own += [] if reads_disk else ["/", *system_secrets()]
         return [path for path in own if path not in self._config.roots]
 
     def _without_programs(

@@ -88,12 +88,12 @@ def read_lender(path: Path) -> Lender | None:
 
 def write_lender(path: Path, lender: Lender) -> None:
     """Write the file whole, or not at all."""
-    beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
-    with open(beside, "xb", opener=open_checked) as file:
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    with open(temporary, "xb", opener=open_checked) as file:
         file.write(os.fsencode(lender.objects) + b"\n" + lender.stamp.encode())
         file.flush()
         os.fsync(file.fileno())  # without it, what is lent cannot be found
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def lenders_in(directory: Path) -> Iterator[str]:

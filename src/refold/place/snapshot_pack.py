@@ -75,12 +75,12 @@ class PackWriter:
             os.fsync(file.fileno())
         pack = self._directory / f"pack-{hashing.hexdigest()}.pack"
         self._path.rename(pack)
-        beside = self._directory / f"tmp_pack_{os.urandom(8).hex()}"
-        with open(beside, "xb", opener=open_checked) as file:
+        temporary = self._directory / f"tmp_pack_{os.urandom(8).hex()}"
+        with open(temporary, "xb", opener=open_checked) as file:
             file.write(self._index(hashing.digest()))
             file.flush()
             os.fsync(file.fileno())
-        beside.rename(pack.with_suffix(".idx"))
+        temporary.rename(pack.with_suffix(".idx"))
 
     def drop(self) -> None:
         self._file.close()

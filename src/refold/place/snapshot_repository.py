@@ -379,9 +379,9 @@ def _write(place: Path, text: str) -> None:
             return
     except (FileNotFoundError, UnicodeDecodeError):
         pass
-    beside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
-    create_file(beside, text.encode())
-    beside.replace(place)
+    temporary = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
+    create_file(temporary, text.encode())
+    temporary.replace(place)
 
 
 def _failure_sentence(

@@ -351,10 +351,10 @@ class _RootScan:
             pack.finish()
         finally:
             pack.drop()
-        beside = self._index.with_suffix(f".{os.urandom(4).hex()}")
-        create_file(beside, format_index(entries))
-        os.utime(beside, (self._began, self._began))
-        beside.replace(self._index)
+        temporary = self._index.with_suffix(f".{os.urandom(4).hex()}")
+        create_file(temporary, format_index(entries))
+        os.utime(temporary, (self._began, self._began))
+        temporary.replace(self._index)
         return files.left_out
 
     def _begin_to_lend(self, objects: str) -> str:
@@ -476,9 +476,9 @@ def _replace_by_hard_link(source: Path, target: Path) -> None:
     """Give a file a second name, instead of one that is there. git never changes an index in
     place, and what a scan says of its time holds for its content.
     """
-    beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
-    os.link(source, beside)
-    beside.replace(target)
+    temporary = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
+    os.link(source, temporary)
+    temporary.replace(target)
 
 
 def _delete_old_indexes(folder: Path, own_index: Path) -> None:

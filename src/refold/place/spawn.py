@@ -201,7 +201,7 @@ class GatedSandbox:
         filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if filtered else None
         stdin, self._tell_attempt = request.given.stdin, request.given.tell_attempt
-        self._gate, its = socket.socketpair()
+        self._gate, child_end = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
         self._told = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
@@ -217,7 +217,7 @@ class GatedSandbox:
                 (*launch.arguments, *news, *self._shell(request)),
                 "/",
                 environ,
-                its.fileno(),
+                child_end.fileno(),
                 passed,
             )
         except BaseException:
@@ -225,7 +225,7 @@ class GatedSandbox:
             close_descriptors(self._news)
             raise
         finally:
-            its.close()
+            child_end.close()
             close_descriptors(status, filter_)
         self._first = _first_process(self._news)
 

@@ -17,11 +17,11 @@ def system_call(number: int, *arguments: int | bytes | None) -> int:
     """Make the system call `number`. Bytes are passed by address. Raises `OSError`."""
     import ctypes
 
-    wide = (
+    wide_arguments = (
         ctypes.c_long(argument) if isinstance(argument, int) else argument
         for argument in arguments
     )
-    result = int(_libc().syscall(ctypes.c_long(number), *wide))
+    result = int(_libc().syscall(ctypes.c_long(number), *wide_arguments))
     if result < 0:
         raise _os_error()
     return result

@@ -62,8 +62,8 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     known = names(shelves)
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), known, 1, 0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
+    suggestions = get_close_matches(name.lower(), known, 1, 0.5)
+    hint = f"did you mean {suggestions[0]}? " if suggestions else ""
     listed = ", ".join(known)
     raise BadInput(f"there is no preset {escape_name(name)!r}; {hint}there are {listed}")
 

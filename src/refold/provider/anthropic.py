@@ -315,8 +315,8 @@ def _thinking(
     fields: dict[str, Any] = {"thinking": {"type": "adaptive"}}
     if "display" not in without:
         fields["thinking"]["display"] = "summarized"  # else the newest models hide it
-    if wished := level(ANTHROPIC_LEVELS, request.effort, without):
-        fields["output_config"] = {"effort": wished}
+    if effort_word := level(ANTHROPIC_LEVELS, request.effort, without):
+        fields["output_config"] = {"effort": effort_word}
     much = request.effort in ("high", "max") and "room" not in without
     if much and not request.max_output:
         fields["max_tokens"] = LARGE_OUTPUT_TOKENS

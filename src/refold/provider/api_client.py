@@ -119,8 +119,8 @@ class Http:
         if error.lasting:
             return Refused(place)
         url = f"check {peer.url_env}" if peer.url_env else ""
-        look = " and ".join(filter(None, (url, peer.advice))) or "check the network"
-        return Unreachable(f"{place}; {look}")
+        advice = " and ".join(filter(None, (url, peer.advice))) or "check the network"
+        return Unreachable(f"{place}; {advice}")
 
     def _mask_secret(self, error: ProviderError) -> ProviderError:
         error.args = tuple(mask_secrets(str(arg), self._secret) for arg in error.args)

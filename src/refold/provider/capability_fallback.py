@@ -70,14 +70,14 @@ class CapabilityFallback(Generic[Feature]):
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. It is called again after each concession."""
         while True:
-            begun, before = False, self.features_to_leave_out(model)
+            has_begun, before = False, self.features_to_leave_out(model)
             try:
                 async with aclosing(ask()) as deltas:
                     async for delta in deltas:
-                        begun = begun or is_response_part(delta)
+                        has_begun = has_begun or is_response_part(delta)
                         yield delta
             except (Refused, Overloaded) as refusal:
-                if begun or not _may_name_feature(refusal):
+                if has_begun or not _may_name_feature(refusal):
                     raise
                 if self.features_to_leave_out(model) != before:
                     continue  # another request was refused for the same feature meanwhile

@@ -195,10 +195,10 @@ class Replaying:
         return first_difference(recorded, actual, self._ignoring)
 
     def _end_of_cassette_message(self) -> str:
-        many = len(self._recorded)
+        count = len(self._recorded)
         ends = f"; it is cut off in line {self._broken_at}" if self._broken_at else ""
         return (
-            f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'}, and "
+            f"the cassette {self._file} holds {count} call{'' if count == 1 else 's'}, and "
             f"one more was requested{ends}"
         )
 

@@ -77,5 +77,5 @@ OLLAMA_LEVELS: Levels = MappingProxyType(
 
 def level(levels: Levels, effort: Effort, without: Collection[str]) -> str:
     """The word to request; "" for none."""
-    wished = levels.get(effort, ())
-    return next((word for word in wished if word not in without), "")
+    effort_word = levels.get(effort, ())
+    return next((word for word in effort_word if word not in without), "")

@@ -208,14 +208,20 @@ def _message_and_code(body: bytes) -> tuple[str, str]:
     match content:
         case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
             return _message_and_code(msgspec.json.encode(first))
-        case {"error": {"message": str(said), "metadata": {"raw": str(raw)}, **more}}:
+        case {
+            "error": {"message": str(message_text), "metadata": {"raw": str(raw)}, **more}
+        }:
             # OpenRouter: what its source has said.
             inner, codes = _message_and_code(raw.encode())
-            return f"{said}: {inner}", " ".join((*_codes(more), codes))
-        case {"error": {"message": str(said), **more}}:
-            return said, " ".join(_codes(more))
-        case {"error": str(said)} | {"message": str(said)} | {"detail": str(said)}:
-            return said, ""
+            return f"{message_text}: {inner}", " ".join((*_codes(more), codes))
+        case {"error": {"message": str(message_text), **more}}:
+            return message_text, " ".join(_codes(more))
+        case (
+            {"error": str(message_text)}
+            | {"message": str(message_text)}
+            | {"detail": str(message_text)}
+        ):
+            return message_text, ""
         case _:
             return body[:200].decode("utf-8", "replace"), ""
 
@@ -277,8 +283,8 @@ def _provider_message(message: str) -> str:
 
 def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
     unknown = f"the model {reply.model!r} ({reply.status}){_provider_message(message)}"
-    near = _similar_models(peer.name, reply.model)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    suggestions = _similar_models(peer.name, reply.model)
+    hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
     return f"{peer.label} does not know {unknown}{hint}"
 
 

@@ -268,8 +268,8 @@ def _generation_config(request: Request, without: frozenset[Extra]) -> dict[str,
 
 def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
     if not _takes_budget(request.model):
-        wished = level(GEMINI_LEVELS, request.effort, without)
-        return {"thinkingLevel": wished.upper()} if wished else {}
+        effort_word = level(GEMINI_LEVELS, request.effort, without)
+        return {"thinkingLevel": effort_word.upper()} if effort_word else {}
     budgets = GEMINI_PRO_BUDGETS if "-pro" in request.model else GEMINI_BUDGETS
     budget = budgets.get(request.effort)
     return {} if budget is None else {"thinkingBudget": budget}
@@ -283,7 +283,7 @@ def _takes_budget(model: str) -> bool:
 def _user_parts(
     message: Message, pictures: Pictures, calls: Mapping[str, NamedCall], nested: bool
 ) -> Iterator[dict[str, Any]]:
-    beside: list[dict[str, Any]] = []  # responses stay together
+    extra_parts: list[dict[str, Any]] = []  # responses stay together
     for part in message.parts:
         if isinstance(part, ToolResult):
             call = calls.get(part.call_id, NamedCall("unnamed"))
@@ -295,9 +295,9 @@ def _user_parts(
             if shown and nested:
                 response["parts"] = shown
             else:
-                beside += shown
+                extra_parts += shown
             yield {"functionResponse": response}
-    yield from beside
+    yield from extra_parts
     yield from map(_to_part, texts_and_images(message.parts, pictures, IMAGE_TYPES))
 
 

@@ -37,22 +37,26 @@ class ImageFallback:
         hidden = next(tries)
         refusal: Refused | Overloaded | None = None
         while True:
-            begun = False
+            has_begun = False
             try:
                 async with aclosing(ask(hidden | over_limit)) as deltas:
                     async for delta in deltas:
-                        if refusal is not None and not begun and is_response_part(delta):
+                        if (
+                            refusal is not None
+                            and not has_begun
+                            and is_response_part(delta)
+                        ):
                             yield self._notice(request, hidden, refusal)
-                        begun = begun or is_response_part(delta)
+                        has_begun = has_begun or is_response_part(delta)
                         yield delta
             except (Refused, Overloaded) as error:
-                if begun or not _is_about_an_image(error):
+                if has_begun or not _is_about_an_image(error):
                     raise
                 refusal = error
-                following = next(tries, None)
-                if following is None:
+                next_names = next(tries, None)
+                if next_names is None:
                     raise
-                hidden = following
+                hidden = next_names
             else:
                 self._learn(request, hidden, over_limit)
                 return
@@ -92,11 +96,11 @@ class ImageFallback:
     ) -> Retrying:
         new = hidden - self._refused.get(request.model, _NO_IMAGES)
         names = [name for blob, name in _images(request) if blob in new]
-        which = ", ".join(dict.fromkeys(names))
-        many = "image" if len(new) == 1 else "images"
+        names_text = ", ".join(dict.fromkeys(names))
+        count_text = "image" if len(new) == 1 else "images"
         return Retrying(
             0.0,
-            f"{request.model} refused the {many} {which}, described in words instead: {refusal}",
+            f"{request.model} refused the {count_text} {names_text}, described in words instead: {refusal}",
         )
 
 

@@ -104,9 +104,9 @@ def from_openai(page: Any) -> Page:
         if _writes_text(model)
     )
     match page:
-        case {"links": {"next": str(following)}} if "?" in following:
+        case {"links": {"next": str(next_link)}} if "?" in next_link:
             # Only the query is used: the address and the key are our own.
-            return Page(models, f"/models?{urlsplit(following).query}")
+            return Page(models, f"/models?{urlsplit(next_link).query}")
         case _:
             return Page(models)
 

@@ -272,8 +272,8 @@ def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
         levels = frozenset({"low", "medium", "high"})
     if levels:
         unknown = {word for row in OLLAMA_LEVELS.values() for word in row} - levels
-        wished = level(OLLAMA_LEVELS, request.effort, unknown)
-        return {"think": wished} if wished else {}
+        effort_word = level(OLLAMA_LEVELS, request.effort, unknown)
+        return {"think": effort_word} if effort_word else {}
     return {"think": OLLAMA_SWITCH[request.effort]}
 
 

@@ -78,10 +78,10 @@ def to_wire(
     if request.tools:
         body["tools"] = functions(request.tools)
         body["tool_choice"] = request.tool_choice
-    wished = level(OPENAI_LEVELS, request.effort, without)
-    if wished and quirks.effort_in:
+    effort_word = level(OPENAI_LEVELS, request.effort, without)
+    if effort_word and quirks.effort_in:
         nested = quirks.effort_in == "reasoning"
-        body[quirks.effort_in] = {"effort": wished} if nested else wished
+        body[quirks.effort_in] = {"effort": effort_word} if nested else effort_word
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature
     if _asks_for_schema(request, quirks) and "schema" not in without:

@@ -228,20 +228,20 @@ def _add_call_piece(
     function = call.function or _Function()
     arguments = _arguments_text(function.arguments)
     name = (function.name or "").partition("<|")[0].strip()
-    known, theirs, id_ = state.calls, call.index, call.id or ""
-    if theirs is None:
-        theirs = known[-1].theirs if known else 0
-    for ours in range(len(known) - 1, -1, -1):
-        if known[ours].theirs == theirs:
-            if name and id_ and known[ours].id and known[ours].id != id_:
+    known, server_index, id_ = state.calls, call.index, call.id or ""
+    if server_index is None:
+        server_index = known[-1].theirs if known else 0
+    for index in range(len(known) - 1, -1, -1):
+        if known[index].theirs == server_index:
+            if name and id_ and known[index].id and known[index].id != id_:
                 break
-            if known[ours].named or not name:
-                return state, CallDelta(ours, arguments)
+            if known[index].named or not name:
+                return state, CallDelta(index, arguments)
             # Several send the arguments first.
-            known_call = replace(known[ours], named=True)
-            calls = (*known[:ours], known_call, *known[ours + 1 :])
-            return replace(state, calls=calls), CallDelta(ours, arguments, name=name)
-    calls = (*known, _Known(theirs, id_, bool(name)))
+            known_call = replace(known[index], named=True)
+            calls = (*known[:index], known_call, *known[index + 1 :])
+            return replace(state, calls=calls), CallDelta(index, arguments, name=name)
+    calls = (*known, _Known(server_index, id_, bool(name)))
     return replace(state, calls=calls), CallDelta(len(known), arguments, id_, name)
 
 

@@ -132,8 +132,8 @@ def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
     fields: dict[str, str] = {}
     if "summary" not in without:
         fields["summary"] = "auto"  # otherwise reasoning is not returned
-    if wished := level(OPENAI_LEVELS, request.effort, without):
-        fields["effort"] = wished
+    if effort_word := level(OPENAI_LEVELS, request.effort, without):
+        fields["effort"] = effort_word
     return fields
 
 
@@ -177,8 +177,8 @@ def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, 
                         yield from _hosted_items(
                             cast("dict[str, Any]", kept), echo.mcp_servers
                         )
-                    case {"phase": str()} as found:
-                        phase = cast("dict[str, Any]", found)
+                    case {"phase": str()} as stored_item:
+                        phase = cast("dict[str, Any]", stored_item)
                     case _:
                         continue
             case ToolCall(id_):

@@ -186,12 +186,12 @@ def _begin_item(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     match event.item:
-        case {"type": "mcp_call", "server_label": server} as found if (
+        case {"type": "mcp_call", "server_label": server} as stored_item if (
             server in state.mcp_servers
         ):
             from refold.provider.hosted_mcp import begin_openai_item
 
-            return state, begin_openai_item(cast("dict[str, Any]", found))
+            return state, begin_openai_item(cast("dict[str, Any]", stored_item))
         case {"type": "function_call", **item}:
             known = _Known(event.output_index, str(item.get("id") or item.get("call_id")))
             call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
@@ -208,22 +208,22 @@ def _begin_item(
 def _add_arguments(
     state: ResponsesStreamState, event: Event, piece: str | None
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    ours = _call_index(state, event.output_index, event.item_id)
-    if ours is None or not piece:
+    index = _call_index(state, event.output_index, event.item_id)
+    if index is None or not piece:
         return state, ()
-    known = state.calls[ours]
+    known = state.calls[index]
     if not known.fed:
-        calls = (*state.calls[:ours], replace(known, fed=True), *state.calls[ours + 1 :])
+        calls = (*state.calls[:index], replace(known, fed=True), *state.calls[index + 1 :])
         state = replace(state, calls=calls)
-    return state, (CallDelta(ours, piece),)
+    return state, (CallDelta(index, piece),)
 
 
 def _add_whole_arguments(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     """The arguments at once, from a server that did not send them in pieces."""
-    ours = _call_index(state, event.output_index, event.item_id)
-    if ours is None or state.calls[ours].fed:
+    index = _call_index(state, event.output_index, event.item_id)
+    if index is None or state.calls[index].fed:
         return state, ()
     return _add_arguments(state, event, event.arguments)
 
@@ -236,30 +236,33 @@ def _end_item(
     match event.item:
         case {"type": "function_call", **item}:
             began: tuple[Delta, ...] = ()
-            theirs = str(item.get("id") or item.get("call_id"))
-            ours = _call_index(state, event.output_index, theirs)
-            if ours is None:
+            server_id = str(item.get("id") or item.get("call_id"))
+            index = _call_index(state, event.output_index, server_id)
+            if index is None:
                 state, began = _begin_item(state, event)
-            elif state.calls[ours].fed:
+            elif state.calls[index].fed:
                 return state, ()
-            pointed = replace(event, item_id=theirs)
+            pointed = replace(event, item_id=server_id)
             state, whole = _add_arguments(state, pointed, str(item.get("arguments") or ""))
             return state, (*began, *whole)
-        case {"type": "mcp_call" | "mcp_list_tools", "server_label": server} as found if (
-            server in state.mcp_servers
-        ):
+        case {
+            "type": "mcp_call" | "mcp_list_tools",
+            "server_label": server,
+        } as stored_item if server in state.mcp_servers:
             from refold.provider.hosted_mcp import end_openai_item
 
-            return state, end_openai_item(cast("dict[str, Any]", found), state.own_wire)
-        case {"type": "reasoning"} as found:
-            item = cast("dict[str, Any]", found)
+            return state, end_openai_item(
+                cast("dict[str, Any]", stored_item), state.own_wire
+            )
+        case {"type": "reasoning"} as stored_item:
+            item = cast("dict[str, Any]", stored_item)
             text = "" if fed else "\n\n".join(_texts(item))
             if item.get("encrypted_content") or item.get("content"):
                 whole = ThinkingDelta(text, state.own_wire, Raw(_json(item)))
                 return state, (whole,)
             return state, (ThinkingDelta(text),) if text else ()
-        case {"type": "message"} as found if not fed:
-            item = cast("dict[str, Any]", found)
+        case {"type": "message"} as stored_item if not fed:
+            item = cast("dict[str, Any]", stored_item)
             refused = any("refusal" in part for part in item.get("content") or ())
             state = replace(state, refused=state.refused or refused)
             return state, tuple(TextDelta(text) for text in _texts(item))
@@ -296,9 +299,9 @@ def _call_index(
     state: ResponsesStreamState, output_index: int | None, item: str | None
 ) -> int | None:
     """The index of a call in `calls`: by the server's index, or else by its id."""
-    for ours, known in enumerate(state.calls):
+    for index, known in enumerate(state.calls):
         if known.theirs == output_index if output_index is not None else known.item == item:
-            return ours
+            return index
     return None
 
 

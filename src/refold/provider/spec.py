@@ -89,9 +89,11 @@ def unknown_provider_error(name: str, names: Iterable[str]) -> BadInput:
     """
     from refold.values.similar_names import similar
 
-    near = similar(name, names)
+    suggestions = similar(name, names)
     way_out = (
-        f"did you mean {' or '.join(near)}?" if near else "refold models --all lists them"
+        f"did you mean {' or '.join(suggestions)}?"
+        if suggestions
+        else "refold models --all lists them"
     )
     return BadInput(f"there is no provider {name!r}; {way_out}")
 

@@ -113,8 +113,8 @@ def _calls_in_journal(
     ends: dict[str, ToolResult] = {}
     for entry in entries:
         match entry.event:
-            case NestedCallMade(call, outer) as found if outer == within:
-                calls[call.id] = found
+            case NestedCallMade(call, outer) as nested if outer == within:
+                calls[call.id] = nested
             case Ended(id_, outcome, text) if id_ in calls:
                 ends[id_] = ToolResult(id_, text, outcome != "done")
             case _:
@@ -130,8 +130,10 @@ def successful_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]
         match entry.event:
             case Reserved(leaf=leaf) as reserved if leaf:
                 asked[entry.seq] = reserved
-            case Settled(reserved=at, failed="") as settled if at in asked:
-                pairs.append((asked.pop(at), settled))
+            case Settled(reserved=reserved_seq, failed="") as settled if (
+                reserved_seq in asked
+            ):
+                pairs.append((asked.pop(reserved_seq), settled))
             case _:
                 pass
     return pairs

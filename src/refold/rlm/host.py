@@ -244,13 +244,15 @@ def _text(values: Mapping[str, object]) -> str:
 
 
 def _check(name: str, arguments: Mapping[str, object]) -> None:
-    takes, needed = PRIMITIVE_SIGNATURES[name]
+    parameters, needed = PRIMITIVE_SIGNATURES[name]
     for parameter in arguments:
-        if parameter not in takes:
-            raise HostFailed(f"{name} has no parameter {parameter!r}: {', '.join(takes)}")
-    for wanted in takes[:needed]:
+        if parameter not in parameters:
+            raise HostFailed(
+                f"{name} has no parameter {parameter!r}: {', '.join(parameters)}"
+            )
+    for wanted in parameters[:needed]:
         if wanted not in arguments:
-            raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
+            raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(parameters)}")
 
 
 def _answer_value(answer: str, question: ModelQuestion) -> object:

@@ -297,13 +297,13 @@ class Leaves:
             return _reservation(view, asking, aide.name, dollars, usage.uncached)
 
         while True:
-            look = self._pending.watch()
+            watch = self._pending.watch()
             try:
                 seq = await reserve(
                     make_reservation, world.budget, self._record, world.lineage.grant
                 )
             except ProviderError as error:
-                if not await look.wait_for_an_end():
+                if not await watch.wait_for_an_end():
                     raise LeafFailed(str(error) or NOTHING_LEFT) from error
             else:
                 call.begin()

@@ -44,8 +44,8 @@ class OtherSessions:
     "child-2" is its subagent. Only sessions of the same tree or `directory` can be read.
     """
 
-    def __init__(self, home: SessionIndex, current: str, directory: str) -> None:
-        self._home, self._current, self._directory = home, current, directory
+    def __init__(self, index: SessionIndex, current: str, directory: str) -> None:
+        self._home, self._current, self._directory = index, current, directory
 
     async def find_variables(self, text: str) -> OtherVariables:
         """The variables of ID, or of ID@TURN. Raises `BadInput`."""

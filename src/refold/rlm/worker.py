@@ -334,9 +334,9 @@ class _Cell:
     def update_clock(self, seconds: float) -> None:
         """Update the clock. `seconds` is the CPU time of the process so far."""
         now, spent, before = time.monotonic(), self.computing_seconds, self._at_look
-        gone, counted = now - self._looked, spent - self._counted
+        elapsed, counted = now - self._looked, spent - self._counted
         if before is not None:  # parallel threads count once
-            self._spent += max(0.0, min(seconds - before, gone) - counted)
+            self._spent += max(0.0, min(seconds - before, elapsed) - counted)
         self._looked, self._counted, self._at_look = now, self.computing_seconds, seconds
 
     def finish(self, final: Raw, text: str) -> None:

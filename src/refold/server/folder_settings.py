@@ -203,7 +203,7 @@ def _add_notes(api: Api, host: Host) -> None:
         """Switch memory on or off for all later conversations."""
         wanted = await read_body(request, WantedMemory)
         await _run_in_folder(
-            host, folder, lambda s: knowledge.switch_memory(s.app, on=wanted.on)
+            host, folder, lambda s: knowledge.switch_memory(s.app, enabled=wanted.on)
         )
         host.reload_settings()
         return json_response(

@@ -236,8 +236,8 @@ class Recorder:
         if call.id in self._calls:
             return self._calls[call.id]
         open_call = self.view.conversation.call(call.id)
-        ours = open_call is not None and open_call.called > self.since
-        return call if ours or not has_mask(bytes(call.arguments)) else None
+        is_own = open_call is not None and open_call.called > self.since
+        return call if is_own or not has_mask(bytes(call.arguments)) else None
 
     async def _begin(self) -> None:
         """Open the journal for writing, check the chain, fold, and record what was lost."""

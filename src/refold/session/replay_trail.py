@@ -102,8 +102,8 @@ class ReplayRecord:
     def unmask(self, call: ToolCall) -> ToolCall | None:
         """The call; None if its writer no longer had the arguments unmasked."""
         open_call = self.view.conversation.call(call.id)
-        ours = open_call is not None and open_call.called > self.since
-        return call if ours or not holds_mask(call) else None
+        is_own = open_call is not None and open_call.called > self.since
+        return call if is_own or not holds_mask(call) else None
 
 
 class ReplayTrail:

@@ -34,35 +34,35 @@ from refold.views.rewind_points import (
 _MAX_NAMED_FILES = 10  # in one sentence
 
 
-def plan_rewind(view: View, seq: int, what: RewindScope) -> RewindPlan:
+def plan_rewind(view: View, seq: int, scope: RewindScope) -> RewindPlan:
     """Return what a rewind to event `seq` restores.
 
     Raises `BadInput` if the session cannot be rewound to it.
     """
     if not 0 < seq <= view.seq:
         raise BadInput(f"there is no event {seq}: this session has {view.seq} events")
-    mark = _mark(view, seq) if what != "files" else 0
-    if what == "conversation":
-        return RewindPlan(seq, what, mark)
+    mark = _mark(view, seq) if scope != "files" else 0
+    if scope == "conversation":
+        return RewindPlan(seq, scope, mark)
     stays = view.checkpoints.untouched_directories(seq)
-    if what == "files" and stays and view.checkpoints.at(seq) is None:
+    if scope == "files" and stays and view.checkpoints.at(seq) is None:
         raise BadInput(
             f"what was changed since event {seq} is in {_name_files(stays)}, and the session "
             "works elsewhere now: go there first (/cd)"
         )
-    if what == "files" and not view.checkpoints.checkpoints:
+    if scope == "files" and not view.checkpoints.checkpoints:
         raise BadInput(
             "this session has no checkpoint of files, so there is nothing to restore: "
             "only the conversation can be rewound"
         )
-    return RewindPlan(seq, what, mark, view.checkpoints.at(seq), stays)
+    return RewindPlan(seq, scope, mark, view.checkpoints.at(seq), stays)
 
 
 async def preview(
-    view: View, snapshots: Snapshots, seq: int, what: RewindScope
+    view: View, snapshots: Snapshots, seq: int, scope: RewindScope
 ) -> RewindPreview:
     """Return what `rewind` would do. Nothing is changed and nothing recorded."""
-    result, _ = await _compare_files(view, snapshots, plan_rewind(view, seq, what))
+    result, _ = await _compare_files(view, snapshots, plan_rewind(view, seq, scope))
     return result
 
 
@@ -70,7 +70,7 @@ async def rewind(
     session: Session,
     snapshots: Snapshots,
     seq: int,
-    what: RewindScope,
+    scope: RewindScope,
     *,
     drift: DriftRule = "refuse",
     paths: Collection[str] = (),
@@ -83,7 +83,7 @@ async def rewind(
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
-    planned = plan_rewind(session.view, seq, what)
+    planned = plan_rewind(session.view, seq, scope)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
     result = _restrict(result, paths)
     if result.drift and drift == "keep":

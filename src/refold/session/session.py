@@ -271,8 +271,8 @@ class Session:
         """Begin a turn with the waiting messages, unless they were stopped meanwhile."""
 
         def make_events(view: View) -> tuple[Event, ...]:
-            begun = turn_start(view)
-            return (begun,) if begun else ()
+            start_event = turn_start(view)
+            return (start_event,) if start_event else ()
 
         return await self.record.append_if(make_events, by="agent")
 

@@ -119,8 +119,8 @@ def _check(request: Upload, current: bytes | None) -> None:
         return
     digest = None if current is None else sha256(current).hexdigest()
     if digest is None or request.replaces not in ("*", digest):
-        has = "is not there" if digest is None else "has other content by now"
-        raise OtherContent(f"{request.path!r} {has}: read it again, then replace it")
+        difference = "is not there" if digest is None else "has other content by now"
+        raise OtherContent(f"{request.path!r} {difference}: read it again, then replace it")
 
 
 def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:

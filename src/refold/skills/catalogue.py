@@ -241,9 +241,13 @@ def _unknown_skill_text(name: str, names: Sequence[str]) -> str:
     from refold.values.similar_names import similar
 
     wanted = name.strip().casefold()
-    near = [known_name for known_name in names if wanted and wanted in known_name]
-    near = near or similar(wanted, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
+    candidates = [known_name for known_name in names if wanted and wanted in known_name]
+    candidates = candidates or similar(wanted, names, 1)
+    hint = (
+        f"did you mean {candidates[0]}?"
+        if candidates
+        else f"there are {', '.join(names[:50])}"
+    )
     return f"there is no skill {escape_name(name)[:80]!r}; {hint if names else 'there are none'}"
 
 

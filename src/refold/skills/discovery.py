@@ -194,6 +194,6 @@ def _check_misspelt(folder: str) -> None:
         names = os.listdir(folder)
     except OSError:
         return
-    near = next((n for n in names if n.casefold() == SKILL_FILE.casefold()), "")
-    if near:
-        raise _Wrong(f"it has a file {near}: name it {SKILL_FILE}")
+    candidates = next((n for n in names if n.casefold() == SKILL_FILE.casefold()), "")
+    if candidates:
+        raise _Wrong(f"it has a file {candidates}: name it {SKILL_FILE}")

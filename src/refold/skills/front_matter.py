@@ -32,9 +32,9 @@ class FrontMatter(Struct, frozen=True):
 class BadFrontMatter(Exception):
     """Says what is wrong, and in which line of the file, from 1."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
-        self.line, self.what = line, what
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line, self.what = line, problem
 
 
 class Fields(Struct, frozen=True):

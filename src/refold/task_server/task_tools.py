@@ -209,8 +209,8 @@ def _schema(question: Question) -> dict[str, Any]:
 def _answer(question: Question, result: types.ElicitResult) -> Answer:
     content = result.content or {}
     if question.asks and isinstance(question.asks[0].form, Form):
-        given = {name: value for name, value in content.items() if value is not None}
-        return [FormAnswer(result.action, given).encode()]
+        values = {name: value for name, value in content.items() if value is not None}
+        return [FormAnswer(result.action, values).encode()]
     if result.action != "accept":
         return _CLOSED_REASON
     if question.asks:

@@ -51,11 +51,11 @@ def tip_for(session_id: str) -> str:
 
 async def print_last_exchange(session: Session, printer: Printer) -> bool:
     """Print the end of the conversation: the last exchange in full, the rest in short."""
-    view, wide = session.view, min(printer.free_columns, _MAX_CELLS)
+    view, width = session.view, min(printer.free_columns, _MAX_CELLS)
     sign, since = printer.capabilities.sign("prompt"), last_message(session.view)
     entries = await session.reports.entries(since - 1) if since else ()
     screen = last_exchange(view, entries) if entries else None
-    if before := recap(view, wide, sign, newest=1 if screen else 0):
+    if before := recap(view, width, sign, newest=1 if screen else 0):
         printer.ensure_blank_line()
         printer.print_lines(before)
     if screen:

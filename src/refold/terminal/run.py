@@ -56,7 +56,7 @@ async def run(
         theme=chosen.theme,
     )  # fmt: skip
     if chosen.vi:
-        reader.use_vi_keys(on=True)
+        reader.use_vi_keys(enabled=True)
     loop = PromptLoop(session, printer, reader, mode_key)
     loop.pasted = clipboard.images_in
     return await loop.run(first_words, images, typed, background)
@@ -287,9 +287,9 @@ class PromptLoop:
         mode = self.terminal.session.mode
         sign = self._printer.capabilities.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
-        beside = len(self.terminal.session.view.background.running)
-        if beside:
-            before = (*before, ("dim", f"{beside} in background "))
+        background_count = len(self.terminal.session.view.background.running)
+        if background_count:
+            before = (*before, ("dim", f"{background_count} in background "))
         if ports := ports_text(self.terminal.session.workspace.new_ports):
             before = (*before, ("dim", f"{ports} "))
         return (*before, ("person", f"{sign} "))

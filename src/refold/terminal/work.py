@@ -236,14 +236,14 @@ class Work:
             self._cursor.wake_waiters()
 
     async def _handle_input(self, typed: str | DraftMessage) -> None:
-        heard = False
+        has_input = False
         try:
             async with self._reserve_terminal():
-                heard = True
+                has_input = True
                 await self._act_on_input(typed)
         finally:
             # The work may have ended while the line was entered.
-            if not heard and (entered := entered_message(typed)) is not None:
+            if not has_input and (entered := entered_message(typed)) is not None:
                 self._steering.delayed.append(entered.words)
 
     async def _act_on_input(self, typed: str | DraftMessage) -> None:

@@ -166,15 +166,15 @@ def _anthropic(body: dict[str, Any]) -> _Prompt:
     system = [{"type": "text", "text": system}] if isinstance(system, str) else system
     blocks: list[Any] = [*body.get("tools", []), *system]
     apart = [body.get("tool_choice", {"type": "auto"}), body.get("thinking")]
-    talk = [
+    messages = [
         ({"role": message["role"]}, block)
         for message in body["messages"]
         for block in _blocks(message["content"])
     ]
     items = [_item(_without_mark(block)) for block in blocks]
     items.append(_Item(msgspec.json.encode(apart), counts=False))
-    items += [_item(role, _without_mark(block)) for role, block in talk]
-    everything = [*blocks, {}, *(block for _, block in talk)]
+    items += [_item(role, _without_mark(block)) for role, block in messages]
+    everything = [*blocks, {}, *(block for _, block in messages)]
     marks = {n for n, block in enumerate(everything) if "cache_control" in block}
     last = len(everything) - 1
     mark_itself = 1 if "cache_control" in body and last not in marks else 0

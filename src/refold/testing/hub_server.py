@@ -127,8 +127,8 @@ def _list(
     ]
     page, headers = rows[start : start + _PAGE_ROWS], dict[str, str]()
     if start + _PAGE_ROWS < len(rows):
-        following = f"{hub.url}/api/models/{name}/tree/main?cursor={start + _PAGE_ROWS}"
-        headers["Link"] = f'<{following}>; rel="next"'
+        next_url = f"{hub.url}/api/models/{name}/tree/main?cursor={start + _PAGE_ROWS}"
+        headers["Link"] = f'<{next_url}>; rel="next"'
     directory = {"type": "directory", "path": "sub", "size": 0, "oid": "0" * 40}
     _respond(handler, 200, headers, json.dumps([directory, *page]).encode())
 

@@ -47,10 +47,10 @@ class ProviderContract:
         assert [type(d) for d in deltas].index(Done) == len(deltas) - 1
 
     def test_thinking_is_separate_from_the_text(self) -> None:
-        found = self._ask(Reply("Yes.", thinking="Clouds. ☁"))
+        answer = self._ask(Reply("Yes.", thinking="Clouds. ☁"))
 
-        thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
-        assert (thought, _words(found)) == ("Clouds. ☁", "Yes.")
+        thought = "".join(d.text for d in answer if isinstance(d, ThinkingDelta))
+        assert (thought, _words(answer)) == ("Clouds. ☁", "Yes.")
 
     def test_calls_come_with_their_name_first_and_their_arguments_whole(self) -> None:
         deltas = self._ask(Reply("Let me look.", CALLS))

@@ -205,7 +205,7 @@ class SessionIndexContract:
         record(sessions, ONE, Said("Later."))
         set_back()
 
-        assert [each.id for each in sessions.sessions()] == [TWO, ONE]
+        assert [session.id for session in sessions.sessions()] == [TWO, ONE]
 
     def test_words_find_the_event_in_which_they_were_said(
         self, sessions: SessionIndex, tmp_path: Path

@@ -79,9 +79,9 @@ class WireServer:
 
     async def _converse(self, stream: ByteStream) -> None:
         http = h11.Connection(h11.SERVER)
-        while (heard := await _receive_request(http, stream)) is not None:
-            self.heard.append(heard)
-            answer = self._answering(heard)
+        while (received := await _receive_request(http, stream)) is not None:
+            self.heard.append(received)
+            answer = self._answering(received)
             await anyio.sleep(answer.before)
             if answer.raw:
                 await stream.send(answer.raw)

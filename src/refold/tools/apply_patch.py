@@ -110,8 +110,8 @@ class _PlannedChanges:
     def _delete(self, real: Real) -> None:
         before = read_current(real, self._files, self._known)
         self._add_write(FileWrite(real, None, digest(before)))
-        was = decode_text(before)
-        diff = compare_texts(was.plain, "") if was else _NO_TEXT
+        old = decode_text(before)
+        diff = compare_texts(old.plain, "") if old else _NO_TEXT
         self.diffs.append(Diff(escape_name(real), "deleted", diff.text, digest(before)))
         self.lines.append(f"Deleted {self._files.display_name(real)}.")
 
@@ -168,17 +168,17 @@ def _apply_hunks(
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
     if not section.hunks:
         return before, DiffText("", 0, 0), ()
-    was = decode_text(before)
-    if was is None:
+    old = decode_text(before)
+    if old is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
-    secrets = files.secrets(was.plain, name)
+    secrets = files.secrets(old.plain, name)
     hunks = [_with_secrets(hunk, secrets) for hunk in section.hunks]
-    patched = patch_text(was, hunks, name)
-    diff = compare_texts(was.plain, patched.text.replace("\r\n", "\n"))
+    patched = patch_text(old, hunks, name)
+    diff = compare_texts(old.plain, patched.text.replace("\r\n", "\n"))
     remarks = [f"In {name} {remark}." for remark in patched.remarks]
-    if note := syntax_note(name, was.plain, patched.text.replace("\r\n", "\n")):
+    if note := syntax_note(name, old.plain, patched.text.replace("\r\n", "\n")):
         remarks.append(note)
-    return encode_like(was, patched.text, name), diff, tuple(remarks)
+    return encode_like(old, patched.text, name), diff, tuple(remarks)
 
 
 def _with_secrets(hunk: "Hunk", secrets: Secrets) -> "Hunk":

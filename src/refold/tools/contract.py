@@ -246,9 +246,9 @@ class Tool(Struct, frozen=True):
                     problems.append(f"{field.name!r}: {error}")
             elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
                 problems.append(f"{field.name!r} is missing")
-        takes = ", ".join(self.arguments.__struct_fields__) or "nothing"
+        parameter_names = ", ".join(self.arguments.__struct_fields__) or "nothing"
         return ToolFailed(
-            f"{'; '.join(problems)}. {self.name} takes {takes}. Nothing was done."
+            f"{'; '.join(problems)}. {self.name} takes {parameter_names}. Nothing was done."
         )
 
 
@@ -273,9 +273,9 @@ def _decode_problem(raw: bytes | Raw, error: Exception) -> str:
     try:
         written = msgspec.json.decode(raw, type=str)
         msgspec.json.decode(written)
-    except msgspec.DecodeError as found:
+    except msgspec.DecodeError as decode_error:
         inner = not bytes(raw).startswith(b'"')
-        return str(error if inner else found)
+        return str(error if inner else decode_error)
     except (UnicodeError, RecursionError):
         pass
     return str(error)

@@ -87,16 +87,16 @@ def _write(
         diff = Diff(escape_name(real), "created", diff_text.text, "", digest(data))
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
     before = read_current(real, files, known_texts)
-    was = decode_text(before)
-    content = restore_invisible(content, was.text if was else "")
-    content = files.secrets(was.plain if was else "", name).unmask(content)
-    data, recoded = _encode_as_before(content, was)
+    previous = decode_text(before)
+    content = restore_invisible(content, previous.text if previous else "")
+    content = files.secrets(previous.plain if previous else "", name).unmask(content)
+    data, recoded = _encode_as_before(content, previous)
     if data == before:
         return _reply_unchanged(real, name, data)
-    old, new = was.plain if was else "", content.replace("\r\n", "\n")
+    old, new = previous.plain if previous else "", content.replace("\r\n", "\n")
     check_loss(real, name, old, new, unread)
     files.write(real, data, expect=digest(before))
-    diff_text = compare_texts(old, new) if was else _NO_TEXT
+    diff_text = compare_texts(old, new) if previous else _NO_TEXT
     diff = to_diff(real, diff_text, before, data, recoded)
     remark = f" The encoding was changed from {recoded}." if recoded else ""
     reply = Reply(f"Wrote {name}, {_lines(content)} ({diff_text.count}).{remark}", (diff,))
@@ -110,20 +110,23 @@ def _edit(
     real = files.real(path)
     name = files.display_name(real)
     before = read_current(real, files, known_texts)
-    was = decode_text(before)
-    if was is None:
+    previous = decode_text(before)
+    if previous is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
-    old, new = with_file_line_ends(old, was.plain), with_file_line_ends(new, was.plain)
-    old, new = files.secrets(was.plain, name).replacement(old, new)
-    offsets = find_places(was.plain, old, new, name, all=all)
-    after = was.replace_at(offsets, old, new)
-    data = encode_like(was, after, name)
+    old, new = (
+        with_file_line_ends(old, previous.plain),
+        with_file_line_ends(new, previous.plain),
+    )
+    old, new = files.secrets(previous.plain, name).replacement(old, new)
+    offsets = find_places(previous.plain, old, new, name, all=all)
+    after = previous.replace_at(offsets, old, new)
+    data = encode_like(previous, after, name)
     files.write(real, data, expect=digest(before))
     text = after.replace("\r\n", "\n")
-    diff_text = compare_texts(was.plain, text)
+    diff_text = compare_texts(previous.plain, text)
     diff = to_diff(real, diff_text, before, data)
-    reply = Reply(edit_summary(was.plain, offsets, name, diff_text.count), (diff,))
-    return add_syntax_note(reply, name, was.plain, text)
+    reply = Reply(edit_summary(previous.plain, offsets, name, diff_text.count), (diff,))
+    return add_syntax_note(reply, name, previous.plain, text)
 
 
 def _encode_as_before(content: str, original: EditableText | None) -> tuple[bytes, str]:
@@ -151,8 +154,8 @@ def _reply_unchanged(real: Real, name: str, data: bytes) -> Reply:
 
 
 def _lines(content: str) -> str:
-    many = content.count("\n") + (not content.endswith("\n") and bool(content))
-    return f"{many:,} line{'' if many == 1 else 's'}"
+    count = content.count("\n") + (not content.endswith("\n") and bool(content))
+    return f"{count:,} line{'' if count == 1 else 's'}"
 
 
 class Edit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,11 +182,11 @@ def _edit_all(
     real = files.real(path)
     name = files.display_name(real)
     before = read_current(real, files, known_texts)
-    was = decode_text(before)
-    if was is None:
+    old = decode_text(before)
+    if old is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
-    current_text, count = was, 0
-    secrets = files.secrets(was.plain, name)
+    current_text, count = old, 0
+    secrets = files.secrets(old.plain, name)
     for number, edit in enumerate(edits, 1):
         try:
             current_text, times = _apply_edit(current_text, edit, name, secrets)
@@ -192,15 +195,15 @@ def _edit_all(
                 f"Edit {number} of {len(edits)}: {error} No edit was done."
             ) from error
         count += times
-    data = encode_like(was, current_text.text, name)
+    data = encode_like(old, current_text.text, name)
     if data == before:
         raise ToolFailed(f"All edits together leave {name} as it is. No edit was done.")
     files.write(real, data, expect=digest(before))
-    diff_text = compare_texts(was.plain, current_text.plain)
+    diff_text = compare_texts(old.plain, current_text.plain)
     extent = f"{count:,} place{'' if count == 1 else 's'}"
     diff = to_diff(real, diff_text, before, data)
     reply = Reply(f"Edited {name}: {extent} ({diff_text.count}).", (diff,))
-    return add_syntax_note(reply, name, was.plain, current_text.plain)
+    return add_syntax_note(reply, name, old.plain, current_text.plain)
 
 
 def _apply_edit(
@@ -272,13 +275,13 @@ def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
     if bare != old and bare in text:
         return f"{start_text} It begins with the line numbers that read_file shows: leave them out."
 
-    near = find_nearest(text, old)
-    if near is None:
+    nearest = find_nearest(text, old)
+    if nearest is None:
         return f"{start_text} No similar text found; read the file again."
-    last = near.first + len(near.lines) - 1
-    why = " It differs only in white space." if near.only_white_space else ""
-    shown = piece(text, near.first, min(len(near.lines), _MAX_SHOWN_LINES)).text
-    location = f"line {last}" if last == near.first else f"lines {near.first}-{last}"
+    last = nearest.first + len(nearest.lines) - 1
+    why = " It differs only in white space." if nearest.only_white_space else ""
+    shown = piece(text, nearest.first, min(len(nearest.lines), _MAX_SHOWN_LINES)).text
+    location = f"line {last}" if last == nearest.first else f"lines {nearest.first}-{last}"
     return f"{start_text} The nearest text is at {location}.{why}\n{shown}"
 
 

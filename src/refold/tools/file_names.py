@@ -22,8 +22,8 @@ def similar_names_text(files: Files, real: Real) -> str:
         names = [entry.name for entry in files.items(above) if entry.kind == "file"]
     except ToolFailed:
         return ""
-    if near := similar(posixpath.basename(real), names):
-        return f"Did you mean {' or '.join(_display_names(files, above, near))}?"
+    if suggestions := similar(posixpath.basename(real), names):
+        return f"Did you mean {' or '.join(_display_names(files, above, suggestions))}?"
     if 0 < len(names) <= _MAX_LISTED_FILES:
         return (
             f"The files there are {', '.join(_display_names(files, above, sorted(names)))}."

@@ -146,15 +146,21 @@ def print_fitted(_name: str) -> None:
             # Only the checksum of an invisible part, such as a colour profile, is wrong.
             ImageFile.LOAD_TRUNCATED_IMAGES = True
             picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
-        was, kind = picture.size, Image.MIME.get(picture.format or "", "")
-        if was[0] * was[1] > _MAX_PIXELS:
-            exit_unreadable(f"it has {_size(was)}, and {_MAX_PIXELS:,} pixels are decoded")
+        old_size, kind = picture.size, Image.MIME.get(picture.format or "", "")
+        if old_size[0] * old_size[1] > _MAX_PIXELS:
+            exit_unreadable(
+                f"it has {_size(old_size)}, and {_MAX_PIXELS:,} pixels are decoded"
+            )
         picture.load()
-        if not mended and max(was) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES:
-            _print(_Printed(kind, was, was))
+        if (
+            not mended
+            and max(old_size) <= MAX_SIDE_PIXELS
+            and len(content) <= MAX_SENT_BYTES
+        ):
+            _print(_Printed(kind, old_size, old_size))
             return
         picture = ImageOps.exif_transpose(picture)
-        was, side = picture.size, min(MAX_SIDE_PIXELS, max(picture.size))
+        old_size, side = picture.size, min(MAX_SIDE_PIXELS, max(picture.size))
         smallest = min(_SMALLEST_SIDE_PIXELS, side)
         clear = picture.has_transparency_data
         picture = picture.convert("RGBA" if clear else "RGB")
@@ -167,7 +173,7 @@ def print_fitted(_name: str) -> None:
                 picture.save(output, format_name, quality=85)
                 if output.tell() <= MAX_SENT_BYTES:
                     fitted = _Printed(
-                        Image.MIME[format_name], was, picture.size, output.getvalue()
+                        Image.MIME[format_name], old_size, picture.size, output.getvalue()
                     )
                     _print(fitted)
                     return

@@ -80,7 +80,7 @@ def edit_cell(
     real = files.real(path)
     name = files.display_name(real)
     before = read_current(real, files, known_texts)
-    was, book = _parse_notebook(before, name)
+    old, book = _parse_notebook(before, name)
     sources = _sources(book)
     source = files.secrets(sources, name).unmask(restore_invisible(edit.source, sources))
     edit = replace(edit, source=source)
@@ -97,20 +97,20 @@ def edit_cell(
             number = _number(book, edit.cell, name)
             after = _delete_cell(book, number)
             summary = f"Deleted cell {number + 1} of {name}"
-    data = encode_like(was, was.with_ends(after), name)
+    data = encode_like(old, old.with_ends(after), name)
     if data == before:
         raise ToolFailed(f"The cell is like that already: {name} stays as it is.")
     files.write(real, data, expect=digest(before))
-    diff_text = compare_texts(was.plain, after)
+    diff_text = compare_texts(old.plain, after)
     return Reply(
         f"{summary} ({diff_text.count}).", (to_diff(real, diff_text, before, data),)
     )
 
 
 def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
-    was = decode_text(content)
+    old = decode_text(content)
     try:
-        text = was.plain if was else ""
+        text = old.plain if old else ""
         document = json.loads(text)
         top = members(text, text.index("{"))["cells"]
         cells = tuple(elements(text, top.start))
@@ -127,8 +127,8 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
         RecursionError,
     ) as e:
         raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
-    assert was is not None  # it parsed as JSON
-    return was, _Notebook(text, cells, top, layout(text), ids)
+    assert old is not None  # it parsed as JSON
+    return old, _Notebook(text, cells, top, layout(text), ids)
 
 
 def _sources(book: _Notebook) -> str:

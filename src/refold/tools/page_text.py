@@ -74,8 +74,8 @@ class SearchHits(Struct, frozen=True):
 
 
 def search_reply(query: str, result: SearchHits) -> Reply:
-    many = "1 page" if len(result.hits) == 1 else f"{len(result.hits)} pages"
-    note = (Note(f"found {many} with {result.service}"),)
+    count_text = "1 page" if len(result.hits) == 1 else f"{len(result.hits)} pages"
+    note = (Note(f"found {count_text} with {result.service}"),)
     if not result.hits:
         return Reply(f"{result.service} found nothing for {query!r}.", note)
     text = "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(result.hits, 1))

@@ -71,10 +71,10 @@ def read_patch(patch: str) -> tuple[Section, ...]:
 
 def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
     """`rows` without up to `blanks` empty context lines at the end."""
-    many = len(rows)
-    while blanks and many and rows[many - 1] == (" ", ""):
-        many, blanks = many - 1, blanks - 1
-    return tuple(rows[:many])
+    count = len(rows)
+    while blanks and count and rows[count - 1] == (" ", ""):
+        count, blanks = count - 1, blanks - 1
+    return tuple(rows[:count])
 
 
 def unclear_error(line: int, text: str, reason: str) -> ToolFailed:
@@ -152,34 +152,34 @@ def _parse_added(body: Sequence[tuple[int, str]]) -> str:
 
 def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
     hunks, headers, rows = list[Hunk](), list[str](), list[Row]()
-    begun = blanks = 0
+    hunk_start = blanks = 0
 
     def close(*, at_end: bool = False) -> None:
-        nonlocal begun, blanks
+        nonlocal hunk_start, blanks
         if rows or at_end:
             hunk_rows = tuple(rows) if at_end else without_blank_end(rows, blanks)
             if hunk_rows:
-                hunks.append(Hunk(begun, hunk_rows, tuple(headers), at_end=at_end))
+                hunks.append(Hunk(hunk_start, hunk_rows, tuple(headers), at_end=at_end))
                 headers.clear()
         rows.clear()
-        begun, blanks = begun if headers else 0, 0
+        hunk_start, blanks = hunk_start if headers else 0, 0
 
     for number, line in body:
         if line.startswith("@@"):
             close()
-            begun = begun or number
+            hunk_start = hunk_start or number
             if header := _header(line):
                 headers.append(header)
         elif line.startswith(_END_OF_FILE):
             close(at_end=True)
         elif not line.startswith("\\"):  # skip "\ No newline at end of file"
-            begun = begun or number
+            hunk_start = hunk_start or number
             rows.append(_row(number, line))
             blanks = 0 if line else blanks + 1
     close()
     if headers:
         raise ToolFailed(
-            f"The hunk at line {begun} of the patch, {headers[0][:80]!r}, has no lines: "
+            f"The hunk at line {hunk_start} of the patch, {headers[0][:80]!r}, has no lines: "
             "after @@ come lines that begin with a space, + or -."
         )
     return tuple(hunks)
@@ -305,7 +305,7 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     head = _HEAD_PATTERN.match(lines[index])
     start = int(head[1]) if head else 0
     left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
-    begun, rows, blanks = index + 1, list[Row](), 0
+    hunk_start, rows, blanks = index + 1, list[Row](), 0
     bare = {"+": False, "-": False}  # the last line on that side has no line end
     index += 1
     while index < len(lines) and not _is_hunk_end(lines, index, left):
@@ -322,10 +322,10 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     final = None if not any(bare.values()) else not bare["+"]
     hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
     if not hunk_rows:
-        raise unclear_error(begun, lines[begun - 1], "is followed by no lines.")
+        raise unclear_error(hunk_start, lines[hunk_start - 1], "is followed by no lines.")
     # If no line is removed, the number is that of the line before.
     start += bool(head) and not any(sign != "+" for sign, _ in hunk_rows)
-    return Hunk(begun, hunk_rows, at=start, final=final), index
+    return Hunk(hunk_start, hunk_rows, at=start, final=final), index
 
 
 def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> bool:

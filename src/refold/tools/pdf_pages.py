@@ -60,7 +60,7 @@ def print_page(number: str) -> None:
         exit_unreadable(str(error))
         return
     rows, used = bytes(bitmap.buffer), bitmap.width * bitmap.n_channels
-    lines = [rows[at : at + used] for at in range(0, len(rows), bitmap.stride)]
+    lines = [rows[start : start + used] for start in range(0, len(rows), bitmap.stride)]
     image = _png(bitmap.width, bitmap.n_channels, lines)
     sys.stdout.write(f"{len(document)} {base64.b64encode(image).decode()}")
 

@@ -50,5 +50,7 @@ async def python(
     It can read the workspace, and can change nothing and reach no network.
     """
     cells = (code,) if isinstance(code, str) else code
-    ran = await repl.run(call, cells, progress)
-    return Reply(ran.text, (Note(ran.summary),) if ran.summary else (), control=ran.final)
+    result = await repl.run(call, cells, progress)
+    return Reply(
+        result.text, (Note(result.summary),) if result.summary else (), control=result.final
+    )

@@ -312,8 +312,8 @@ async def background_output(
             _line(command) for command in background.all_commands() if not command.foreign
         ]
         text = "\n".join(lines) or "No command was started in the background."
-        many = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
-        return Reply(text, (Note(f"{many} in the background so far"),))
+        count_text = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
+        return Reply(text, (Note(f"{count_text} in the background so far"),))
     output = await background.output(name, all_of_it=all)
     text = to_readable(output.text).rstrip("\n")
     body = text or ("(no output)" if all else "(nothing new)")

@@ -187,14 +187,14 @@ class _Workbook:
         """Rows that have a cell with a value, each with its number."""
         number = column = 0
         cells, attributes, text, formula = list[str](), dict[str, str](), "", ""
-        for kind, name, given, value in self._events(sheet.part):
+        for kind, name, cell_text, value in self._events(sheet.part):
             match kind, name:
                 case "start", "row":
-                    number = _to_whole_number(given.get("r")) or number + 1
+                    number = _to_whole_number(cell_text.get("r")) or number + 1
                     column, cells = 0, []
                 case "start", "c":
-                    column = _column(given.get("r", "")) or column + 1
-                    attributes, text, formula = dict(given), "", ""
+                    column = _column(cell_text.get("r", "")) or column + 1
+                    attributes, text, formula = dict(cell_text), "", ""
                 case "end", "v" | "t":
                     text += value
                 case "end", "f":
@@ -295,7 +295,7 @@ class _Workbook:
 
 
 def _target(relations: Sequence[_Relation], type_: str) -> str:
-    return next((each.target for each in relations if each.type == type_), "")
+    return next((relation.target for relation in relations if relation.type == type_), "")
 
 
 def _refuse_document_type(*_: object) -> None:

@@ -114,14 +114,14 @@ def _describe(tool: Tool) -> str:
 
 def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
     """Names with a gist while there is room, then names, then the number of the rest."""
-    room = _MAX_LIST_CHARS
+    chars_left = _MAX_LIST_CHARS
     for index, item in enumerate(tools):
         gist = f"{item.name} ({_summarize(item.description)})"
-        line = gist if len(gist) <= room - 12 * (len(tools) - index) else item.name
-        if len(line) > room:
+        line = gist if len(gist) <= chars_left - 12 * (len(tools) - index) else item.name
+        if len(line) > chars_left:
             yield f"and {len(tools) - index} more"
             return
-        room -= len(line) + 2
+        chars_left -= len(line) + 2
         yield line
 
 
@@ -141,8 +141,8 @@ def _unknown_tool(name: str, deferred: Sequence[Tool]) -> str:
         )
     from difflib import get_close_matches
 
-    near = get_close_matches(name, names, n=1)
-    guess = f"Did you mean {near[0]!r}? " if near else ""
+    suggestions = get_close_matches(name, names, n=1)
+    guess = f"Did you mean {suggestions[0]!r}? " if suggestions else ""
     return f"There is no tool {name!r} to be called so. {guess}{_available_names(deferred)}"
 
 

@@ -77,12 +77,12 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
 
     Returns all that are open, and why others could not be listed.
     """
-    opened, unreadable, room = [top], list[str](), _MAX_NAMES - len(top.items)
+    opened, unreadable, names_left = [top], list[str](), _MAX_NAMES - len(top.items)
     waiting = deque([top])
     while waiting:
         parent = waiting.popleft()
         for item in parent.items:
-            if item.kind != "directory" or parent.depth <= 1 or room <= 0:
+            if item.kind != "directory" or parent.depth <= 1 or names_left <= 0:
                 continue
             from_thread.check_cancelled()
             real = Real(os.path.join(parent.real, item.name))
@@ -92,8 +92,8 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
             except ToolFailed as error:
                 unreadable.append(str(error).rstrip("."))
                 continue
-            _fill(below, items, room)
-            room -= len(below.items)
+            _fill(below, items, names_left)
+            names_left -= len(below.items)
             parent.below[item.name] = below
             opened.append(below)
             waiting.append(below)

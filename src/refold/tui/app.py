@@ -149,7 +149,7 @@ class App:
         self._history = open_history(config.history_file, lambda text: text, config.mask)
         self._left, self._turning = anyio.Event(), anyio.Event()
         if settings.vi:
-            reader.use_vi_keys(on=True)
+            reader.use_vi_keys(enabled=True)
         self._live = anyio.CancelScope()
         self._following: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)

@@ -69,8 +69,8 @@ def expects_vi_command(composer: Composer) -> bool:
     return field.mode == "normal" and not begun
 
 
-def with_vi_keys(composer: Composer, on: bool) -> Composer:
-    field = replace(composer.field, vi=on, mode="insert", pending="", edit=None)
+def with_vi_keys(composer: Composer, enabled: bool) -> Composer:
+    field = replace(composer.field, vi=enabled, mode="insert", pending="", edit=None)
     return replace(composer, field=field)
 
 
@@ -206,16 +206,16 @@ def _press_key_in_search(composer: Composer, key: str) -> Composer | None:
 
 
 def _press_key_in_menu(composer: Composer, key: str) -> Composer | None:
-    many = len(composer.offers)
+    count = len(composer.offers)
     match key:
         case "tab" if composer.chosen < 0:
             return accept_completion(composer, 0)
         case "tab" | "enter" if composer.chosen >= 0:
             return accept_completion(composer, composer.chosen)
         case "down" | "ctrl+n":
-            return replace(composer, chosen=(composer.chosen + 1) % many)
+            return replace(composer, chosen=(composer.chosen + 1) % count)
         case "up" | "ctrl+p" if composer.chosen >= 0:
-            return replace(composer, chosen=(composer.chosen - 1) % many)
+            return replace(composer, chosen=(composer.chosen - 1) % count)
         case "esc":
             return replace(composer, offers=(), chosen=-1)
         case _:

@@ -155,11 +155,11 @@ class Questions:
             ids = await anyio.to_thread.run_sync(search, query)
             self._post(Matched(number, query, ids))
 
-    def use_vi_keys(self, on: bool | None) -> bool:
+    def use_vi_keys(self, enabled: bool | None) -> bool:
         """Turn the vi keys of the input on or off; None changes nothing. Return whether they are on."""
-        if on is not None:
-            self._vi = on
-            self._post(ViKeys(on))
+        if enabled is not None:
+            self._vi = enabled
+            self._post(ViKeys(enabled))
         return self._vi
 
     def switch_draft(self, *, back: bool) -> None:
@@ -229,8 +229,8 @@ class ScreenReader:
     def switch_draft(self, *, back: bool = False) -> None:
         self._questions.switch_draft(back=back)
 
-    def use_vi_keys(self, on: bool | None = None) -> bool | None:
-        return self._questions.use_vi_keys(on)
+    def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
+        return self._questions.use_vi_keys(enabled)
 
     async def _ask(
         self, prompt: Line, *, keys: str = "", text: str = "", 

@@ -75,10 +75,10 @@ def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
     for y, row in enumerate(rows):
         x = 0
         for style, text in row:
-            wide = cells(text)
-            if isinstance(style, ImageRow) and wide == style.columns:
+            width = cells(text)
+            if isinstance(style, ImageRow) and width == style.columns:
                 _add_row(images, style, y, x)
-            x += wide
+            x += width
     return images
 
 

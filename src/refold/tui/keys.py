@@ -76,8 +76,8 @@ def is_showing_keys(model: Model) -> bool:
 
 
 def _key_list_rows(width: int) -> tuple[Line, ...]:
-    wide = max(len(name) for name, _ in _KEY_LIST)
+    column_width = max(len(name) for name, _ in _KEY_LIST)
     return tuple(
-        truncate((("accent", f"  {name:<{wide}}  "), ("plain", meaning)), width)
+        truncate((("accent", f"  {name:<{column_width}}  "), ("plain", meaning)), width)
         for name, meaning in _KEY_LIST
     )

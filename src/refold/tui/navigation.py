@@ -45,17 +45,17 @@ def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
 
 def move_selection(model: Model, step: int) -> Model:
     """Select the item above or below, and scroll it onto the screen."""
-    many = len(model.transcript)
-    if not many:
+    count = len(model.transcript)
+    if not count:
         return model
     if model.focus == "transcript":
-        candidates = range(model.selected + step, many if step > 0 else -1, step)
+        candidates = range(model.selected + step, count if step > 0 else -1, step)
     else:
         layout = divide_screen(model)
         _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
-        candidates = range(items[-1] if items else many - 1, -1, -1)
-    room, transcript = divide_screen(model).room, model.transcript
-    selected = next((n for n in candidates if _is_selectable(transcript, n, room)), -1)
+        candidates = range(items[-1] if items else count - 1, -1, -1)
+    width, transcript = divide_screen(model).room, model.transcript
+    selected = next((n for n in candidates if _is_selectable(transcript, n, width)), -1)
     if selected < 0:
         return model
     return _show_item(replace(model, focus="transcript", selected=selected), selected)

@@ -256,15 +256,15 @@ def _body(model: Model, dialog: Dialog) -> _Body:
     Choices that would take more than half of the screen are cut to a row each, so that they
     cannot push the question away; the body has them in full.
     """
-    room = max(model.width - 2, 2)
-    rows = [part for row in dialog.asked.body for part in wrap_rows(row, room)]
-    menu = _menu_rows(model, dialog, room)
+    width = max(model.width - 2, 2)
+    rows = [part for row in dialog.asked.body for part in wrap_rows(row, width)]
+    menu = _menu_rows(model, dialog, width)
     if len(menu) > max(model.height // 2, _MIN_MENU_ROWS):
         rows += menu
-        menu = [truncate(row, room) for row in split_rows(_menu_line(model, dialog))]
-    beside = model.panel or model.watching is not None
+        menu = [truncate(row, width) for row in split_rows(_menu_line(model, dialog))]
+    in_background = model.panel or model.watching is not None
     below = max(len(menu), 1) + _ROWS_BELOW_BODY
-    most = model.height // 3 if beside else model.height - _TRANSCRIPT_ROWS - below
+    most = model.height // 3 if in_background else model.height - _TRANSCRIPT_ROWS - below
     return _Body(rows, min(len(rows), max(most, 1)), menu)
 
 
@@ -285,27 +285,27 @@ def _menu_line(model: Model, dialog: Dialog, width: int = sys.maxsize) -> Line:
 
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:
-    asked, room = dialog.asked, max(model.width - 2, 2)
+    asked, width = dialog.asked, max(model.width - 2, 2)
     body = _body(model, dialog)
-    many, height = len(body.rows), body.height
-    start = max(0, min(dialog.scroll, many - height))
+    count, height = len(body.rows), body.height
+    start = max(0, min(dialog.scroll, count - height))
     rows: list[Line] = [(("warn", "─" * model.width),)]
     rows += _indent(body.rows[start : start + height])
-    if many > height:
-        left = f"rows {start + 1}–{start + height} of {many} · PgUp PgDn scroll"
+    if count > height:
+        left = f"rows {start + 1}–{start + height} of {count} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
-    prompt = wrap_rows(asked.prompt, room)
+    prompt = wrap_rows(asked.prompt, width)
     *above, last = prompt
     rows += _indent(prompt if asked.keys else body.menu or above)
     if model.hint:
-        rows += _indent(wrap_rows((("warn", model.hint),), room))
+        rows += _indent(wrap_rows((("warn", model.hint),), width))
     if asked.keys or body.menu:
         return rows, None
     indent = 1 + sum(cells(text) for _, text in last)
-    if indent > room // 2:
+    if indent > width // 2:
         rows.append((("plain", " "), *last))
         last, indent = (), 1
-    layout = lay_out(dialog.field, max(room - indent, 2))
+    layout = lay_out(dialog.field, max(width - indent, 2))
     for n, text in enumerate(layout.rows):
         before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
         rows.append((*before, ("plain", text)))
@@ -315,12 +315,12 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
 def open_picker_rows(
     model: Model, overlay: OpenPicker
 ) -> tuple[list[Line], tuple[int, int]]:
-    picker, room = overlay.picker, model.width - 2
+    picker, width = overlay.picker, model.width - 2
     height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]
     head = f" {picker.title} "
     rows.append((("strong", head), ("plain", picker.query)))
-    rows += _indent(picker_rows(picker, room, height))
+    rows += _indent(picker_rows(picker, width, height))
     rows.append((("dim", f" {PICKER_KEYS}"),))
     return rows, (1, min(cells(head) + cells(picker.query), model.width - 1))
 

@@ -43,11 +43,11 @@ def paint(
     text, written, moved = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
         text, written, moved = _frame_text(frame, width, before, capabilities)
-    uploads, put = ("", "")
+    uploads, placements = ("", "")
     if images is not None:
-        uploads, put = images.frame_sequences(frame.rows, written, moved=moved)
-    if put:  # the cursor returns to its place in the text
-        text = f"{text}{_SAVE_CURSOR}{put}{_RESTORE_CURSOR}"
+        uploads, placements = images.frame_sequences(frame.rows, written, moved=moved)
+    if placements:  # the cursor returns to its place in the text
+        text = f"{text}{_SAVE_CURSOR}{placements}{_RESTORE_CURSOR}"
     return f"{uploads}{_BEGIN}{text}{_END}" if text else uploads
 
 

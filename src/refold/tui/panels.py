@@ -122,12 +122,12 @@ def _background_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     family = model.screen.view.children
-    moved = {each.node: each for each in model.screen.moved}
+    moved = {child_moved.node: child_moved for child_moved in model.screen.moved}
     for child in family.children:
         rows = [truncate(row, width) for row in child_rows(child, moved, width)]
-        for each in family.asks:
-            if f"{each.child}/".startswith(f"{child.name}/"):
-                text = f"  asks: {escape_to_one_line(model.transcript.label(each.call))}"
+        for child_moved in family.asks:
+            if f"{child_moved.child}/".startswith(f"{child.name}/"):
+                text = f"  asks: {escape_to_one_line(model.transcript.label(child_moved.call))}"
                 rows.append(line(cut(escape_to_one_line(text), width), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 

@@ -133,10 +133,10 @@ class _Rows:
         """Add text whose characters take one cell each."""
         while text:
             self.make_room(1)
-            room = self._room - self._used
-            self.rows[-1] += text[:room]
-            self._used += len(text[:room])
-            text = text[room:]
+            cells_left = self._room - self._used
+            self.rows[-1] += text[:cells_left]
+            self._used += len(text[:cells_left])
+            text = text[cells_left:]
 
     def add_letter(self, letter: str, cells: int, *, selected: bool) -> None:
         self.make_room(cells)

@@ -104,13 +104,13 @@ def divide_screen(model: Model) -> Areas:
         bottom = bottom[lost:]
         cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
     left = height - len(bottom)
-    wide = model.width >= SIDE_BY_SIDE
+    is_wide = model.width >= SIDE_BY_SIDE
     mark = int(model.focus == "transcript")
     plain = Areas(model.width - mark, left, bottom=tuple(bottom), cursor=cursor, mark=mark)
-    short = not wide and left < 2 * _MIN_TRANSCRIPT_ROWS
+    short = not is_wide and left < 2 * _MIN_TRANSCRIPT_ROWS
     if not model.panel or short or is_empty(model):
         return plain
-    if wide:
+    if is_wide:
         room = plain.room - PANEL_COLUMNS - 2
         return replace(
             plain, room=room, panel_room=PANEL_COLUMNS, panel_height=left, side=True
@@ -253,9 +253,9 @@ def _queue_rows(model: Model) -> list[Line]:
 
 
 def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
-    composer, room = model.composer, max(model.width - 2, 2)
+    composer, width = model.composer, max(model.width - 2, 2)
     rows: list[Line] = [_rule_row(model)]
-    layout = lay_out(composer.field, room)
+    layout = lay_out(composer.field, width)
     most = max(model.height // 3, 1)
     first = max(0, min(layout.row - most // 2, len(layout.rows) - most))
     for n, text in enumerate(layout.rows[first : first + most]):
@@ -265,14 +265,14 @@ def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
         parts: Line = (("plain", text[:start]), chosen, ("plain", text[end:]))
         rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
-        rows[1] = (("person", "› "), ("dim", cut(_empty_input_hints(model), room)))
+        rows[1] = (("person", "› "), ("dim", cut(_empty_input_hints(model), width)))
     elif composer.suggestion:
-        left = room - cells(layout.rows[-1])
+        left = width - cells(layout.rows[-1])
         rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, left)))
     cursor = (1 + layout.row - first, 2 + layout.cell)
     if composer.search is not None:
         rows.insert(
-            1, (("dim", cut(f"search in earlier inputs: {composer.search}", room)),)
+            1, (("dim", cut(f"search in earlier inputs: {composer.search}", width)),)
         )
         cursor = (cursor[0] + 1, cursor[1])
     above = _completion_rows(composer, model.width)
@@ -293,19 +293,19 @@ def _empty_input_hints(model: Model) -> str:
 
 
 def _completion_rows(composer: Composer, width: int) -> list[Line]:
-    many, chosen = len(composer.offers), composer.chosen
-    if not many:
+    count, chosen = len(composer.offers), composer.chosen
+    if not count:
         return []
-    first = max(0, min(chosen - _MAX_OFFERS // 2, many - _MAX_OFFERS))
+    first = max(0, min(chosen - _MAX_OFFERS // 2, count - _MAX_OFFERS))
     shown = composer.offers[first : first + _MAX_OFFERS]
-    wide = min(
+    column_width = min(
         max(cells(escape_to_one_line(offer.shown or offer.text)) for offer in shown),
         width // 2,
     )
     rows = list[Line]()
     for n, offer in enumerate(shown, first):
-        name = cut(escape_to_one_line(offer.shown or offer.text), wide)
-        pad = " " * (wide - cells(name))
+        name = cut(escape_to_one_line(offer.shown or offer.text), column_width)
+        pad = " " * (column_width - cells(name))
         style: Style = "selected" if n == chosen else "accent"
         rows.append(
             truncate(
@@ -313,8 +313,8 @@ def _completion_rows(composer: Composer, width: int) -> list[Line]:
                 width,
             )
         )
-    if many > _MAX_OFFERS:
-        rows.append((("dim", f" {max(chosen, 0) + 1} of {many}"),))
+    if count > _MAX_OFFERS:
+        rows.append((("dim", f" {max(chosen, 0) + 1} of {count}"),))
     return rows
 
 
@@ -381,11 +381,11 @@ def _status_row(model: Model) -> Line:
     running = sum(
         isinstance(b, CallBlock) and b.stage == "running" for b in model.screen.open
     )
-    beside = len(session_view.background.running)
+    background_count = len(session_view.background.running)
     right = [
         f"{running} running" if running > 1 and not compact else "",
         ports_text(model.screen.ports),
-        f"{beside} in background" if beside else "",
+        f"{background_count} in background" if background_count else "",
         f"{done}/{len(todos)} todos" if todos and not compact else "",
         share.replace(" of window", "") if compact else share,
         spent,

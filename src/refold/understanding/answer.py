@@ -192,7 +192,9 @@ def _best(question: str, statements: Sequence[KnownStatement]) -> Sequence[Known
 
 
 def _text_to_search(item: KnownStatement) -> str:
-    return " ".join((item.about, item.text, *(each.quote for each in item.evidence)))
+    return " ".join(
+        (item.about, item.text, *(evidence.quote for evidence in item.evidence))
+    )
 
 
 def _words(text: str) -> Iterable[str]:

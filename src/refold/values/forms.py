@@ -218,10 +218,10 @@ def _parse_option(options: Sequence[FormOption], text: str) -> str:
             return option.value
     if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= len(options):
         return options[int(text[:9]) - 1].value
-    alike = [o.value for o in options if text.lower() == o.label.lower()]
-    if len(alike) != 1:
+    matching = [o.value for o in options if text.lower() == o.label.lower()]
+    if len(matching) != 1:
         raise ValueError(f"choose from {_labels(options)}")
-    return alike[0]
+    return matching[0]
 
 
 def _is_in_format(format_: str, text: str) -> bool:

@@ -18,12 +18,12 @@ class Log(Sequence[T], Generic[T]):
         self._items, self._length = list(items), len(items)
 
     def plus(self, item: T) -> "Log[T]":
-        mine = self._items
-        if len(mine) != self._length:  # another log was extended from here
-            mine = mine[: self._length]
-        mine.append(item)
+        own_items = self._items
+        if len(own_items) != self._length:  # another log was extended from here
+            own_items = own_items[: self._length]
+        own_items.append(item)
         longer = cast("Log[T]", object.__new__(Log))
-        longer._items, longer._length = mine, self._length + 1
+        longer._items, longer._length = own_items, self._length + 1
         return longer
 
     @classmethod

@@ -211,13 +211,15 @@ def attempt_remarks(
     reached = list_reached(every)
     remarks = [f"it reached {', '.join(reached)}"] if reached else []
     for kind in sorted({a.kind for a in every if a.refused}):
-        alike = [a for a in every if a.refused and a.kind == kind]
+        attempts_of_kind = [a for a in every if a.refused and a.kind == kind]
         prefix = PRIVATE_PREFIX if kind == "private" else ""
-        places = [to_rule_text(a.host, a.port) for a in alike][:_SHOWN_HOSTS]
+        places = [to_rule_text(a.host, a.port) for a in attempts_of_kind][:_SHOWN_HOSTS]
         quoted = ", ".join(f'"{place}"' for place in places)
-        remark = f"refused: {quoted} ({alike[0].refused})"
+        remark = f"refused: {quoted} ({attempts_of_kind[0].refused})"
         if kind in _PERMITTED_ON_REQUEST:
-            remark += advice(", ".join(f'"{prefix}{place}"' for place in places), alike[0])
+            remark += advice(
+                ", ".join(f'"{prefix}{place}"' for place in places), attempts_of_kind[0]
+            )
         remarks.append(remark)
     return remarks
 

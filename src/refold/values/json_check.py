@@ -120,8 +120,8 @@ def _check_patterns(schema: Any) -> None:
                 raise ValueError(
                     "a pattern is not followed here: look at the answer by code"
                 )
-            case dict() | list() as found:  # pyright: ignore[reportUnknownVariableType] - of JSON
-                left += found.values() if isinstance(found, dict) else found
+            case dict() | list() as container:  # pyright: ignore[reportUnknownVariableType] - of JSON
+                left += container.values() if isinstance(container, dict) else container
             case _:
                 pass
 
@@ -149,8 +149,8 @@ def find_repeated_key(data: bytes | Raw) -> str | None:
 
     try:
         json.loads(bytes(data), object_pairs_hook=_refuse_repeated_key)
-    except _Repeated as found:
-        return str(found)
+    except _Repeated as repeated:
+        return str(repeated)
     except (ValueError, RecursionError):
         pass  # the decoder reports it
     return None

@@ -68,9 +68,9 @@ class Printed:
             self._add(piece)
 
     def _add(self, piece: bytes) -> None:
-        if room := self._each_end - len(self._start):
-            self._start += piece[:room]
-            piece = piece[room:]
+        if space := self._each_end - len(self._start):
+            self._start += piece[:space]
+            piece = piece[space:]
         if piece:
             self._end.append(piece)
             self._in_end += len(piece)

@@ -44,8 +44,15 @@ def child_end_line(
     outcome = "has failed" if event.status == "failed" else f"is {event.status}"
     why = f": {escape_to_one_line(event.reason)}" if event.reason else ""
     used = spent_row(event.spent) if event.spent.answers else ""
-    took = duration(ended_at - child.at) if child.at and ended_at > child.at else ""
-    parts = (f"{_child_name(child.born)} {outcome}{why}", _title(child.born), used, took)
+    duration_text = (
+        duration(ended_at - child.at) if child.at and ended_at > child.at else ""
+    )
+    parts = (
+        f"{_child_name(child.born)} {outcome}{why}",
+        _title(child.born),
+        used,
+        duration_text,
+    )
     text = " · ".join(part for part in parts if part)
     report = "" if child.born.background else event.text
     return line(text, "warn" if event.status == "failed" else "dim"), report
@@ -188,13 +195,15 @@ def running_summary(
     first, *others = running
     label = f"{len(running)} subagents" if others else _child_name(first.born)
     newest = list(recent.values())[-1] if recent else None
-    does = escape_to_one_line(newest.label) if newest else "begins"
+    activity_text = escape_to_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
         child = family.child(newest.node)
         node = f"{escape_to_one_line(newest.node)} ({escape_to_one_line(newest.agent)})"
-        does = f"{_child_name(child.born) if child else node}: {does}"
+        activity_text = f"{_child_name(child.born) if child else node}: {activity_text}"
     spent = f"{tokens(used)} tokens" if used else ""
-    return " · ".join(part for part in (label, spent, money, does if doing else "") if part)
+    return " · ".join(
+        part for part in (label, spent, money, activity_text if doing else "") if part
+    )
 
 
 def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:

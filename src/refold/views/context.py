@@ -206,9 +206,9 @@ def _rows(usage: ContextUsage) -> Iterator[Line]:
     portions = [(_display_name(p, usage), p.tokens) for p in usage.prompt]
     portions += [(p.name, p.tokens) for p in usage.conversation]
     portions.append((_FREE_NAME, usage.free_tokens))
-    wide = max(cells(name) for name, _ in portions)
+    width = max(cells(name) for name, _ in portions)
     for name, count in portions:
-        pad = " " * (wide - cells(name))
+        pad = " " * (width - cells(name))
         share = _percent(usage.share(count))
         style: Style = "dim" if name == _FREE_NAME else "plain"
         yield line(f"  {name}{pad}  {tokens(count):>8}  {share:>6}", style)

@@ -246,10 +246,10 @@ def spending_document(
 
 
 def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
-    wide = max(cells(escape_to_one_line(name) or "?") for name in sums)
+    width = max(cells(escape_to_one_line(name) or "?") for name in sums)
     for name, spent in sums.items():
         shown = escape_to_one_line(name) or "?"
-        yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
+        yield line(f"{shown}{' ' * (width - cells(shown))}  {spent_row(spent)}")
 
 
 def _turn_lines(costs: Spending, width: int) -> Iterator[Line]:
@@ -318,8 +318,8 @@ def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         text = f"{spent.answers} made, {left} left"
         yield _row(f"{budget.calls} model calls", text, turn)
     if budget.seconds is not None:
-        took = f"{duration(usage.seconds)} so far"
-        yield _row(duration(budget.seconds), took, turn if view.turn.seq else "")
+        duration_text = f"{duration(usage.seconds)} so far"
+        yield _row(duration(budget.seconds), duration_text, turn if view.turn.seq else "")
 
 
 def _reservation_note(amount_text: str, amount: float) -> str:

@@ -83,12 +83,12 @@ def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
     step, node = detail.step, detail.node
     outcome = outcome_of(step, node)
     of = f"{node.address} · step {step.number} of {detail.count}"
-    took = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
-    took += _first_piece_text(step)
+    duration_text = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
+    duration_text += _first_piece_text(step)
     yield (
         ("strong", of),
         (style_of(outcome), f" · {outcome.replace('_', ' ')}"),
-        ("dim", took),
+        ("dim", duration_text),
     )
     yield line("")
     yield from _request_lines(detail)

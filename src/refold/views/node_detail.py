@@ -97,10 +97,10 @@ def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
     leaf, end = detail.leaf, detail.leaf.end
     reserved, outcome = leaf.reserved, span_state(side_call_outcome(leaf), detail.node)
     model = (end.model if end else "") or reserved.model
-    took = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
+    duration_text = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
     yield (
         ("strong", f"{detail.node.address}/{leaf.id}"), ("plain", f" · {escape_to_one_line(model)}"),
-        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
+        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", duration_text),
     )  # fmt: skip
     if reserved.call_id:
         yield line(f"asked by the code of {escape_to_one_line(reserved.call_id)}", "dim")
@@ -195,11 +195,11 @@ def call_detail(node: Node, step: ToolStep, blob: Callable[[str], str]) -> CallD
 def call_lines(detail: CallDetail) -> Iterator[Line]:
     step, call = detail.made, detail.made.call
     outcome, seconds = detail.outcome, detail.seconds
-    took = "" if seconds is None else f" · {duration(seconds)}"
+    duration_text = "" if seconds is None else f" · {duration(seconds)}"
     yield (
         ("strong", f"{detail.node.address}/{step.id}"),
         ("plain", f" · {escape_to_one_line(call.name)}"),
-        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
+        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", duration_text),
     )  # fmt: skip
     yield line(f"called by {escape_to_one_line(_caller(step))}", "dim")
     yield line("")
@@ -273,7 +273,7 @@ def _verdict(step: ToolStep) -> Iterator[Line]:
     if answered is not None:
         answer = "yes" if answered.allowed else "no"
         words = " / ".join((answered.reason, *answered.answers)).strip(" /")
-        who = step.answered_by or "a person"
+        decider = step.answered_by or "a person"
         yield line(
-            escape_to_one_line(f"{who} said {answer}{f': {words}' if words else ''}")
+            escape_to_one_line(f"{decider} said {answer}{f': {words}' if words else ''}")
         )

@@ -91,13 +91,13 @@ def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
     if isinstance(event, TerminalStarted):
         place = escape_to_one_line(event.directory)
         return f"Terminal {escape_to_one_line(event.shell)} opened in {place}."
-    how = {
+    endings = {
         "exited": "exited", "closed": "was closed", "idle": "was closed after hours without use",
         "stopped": "was closed with the conversation", "failed": "failed",
     }[event.reason]  # fmt: skip
     code = f" with code {event.code}" if event.reason == "exited" else ""
     problem = f": {escape_to_one_line(event.problem)}" if event.problem else ""
-    return f"The terminal {how}{code}{problem}."
+    return f"The terminal {endings}{code}{problem}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line:

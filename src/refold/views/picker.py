@@ -91,8 +91,8 @@ def with_selection(picking: Picker, id_: str, dial: str = "") -> Picker:
     """Select this choice, if it exists, with the dial at this value, if it has that."""
     all_ = replace(picking, query="")
     if all_.dial is not None and dial in all_.dial.values:
-        at = all_.dial.values.index(dial)
-        all_ = replace(all_, dial=replace(all_.dial, at=at))
+        dial_index = all_.dial.values.index(dial)
+        all_ = replace(all_, dial=replace(all_.dial, at=dial_index))
     ids = [item.id for item in all_.items]
     return replace(all_, at=ids.index(id_)) if id_ in ids else picking
 
@@ -135,16 +135,16 @@ def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
     preview = chosen.preview(width) if chosen and chosen.preview else ()
     if len(preview) + _MIN_LIST_ROWS > height:
         preview = ()
-    many = max(min(height - len(preview), _MAX_ROWS), 1)
+    count = max(min(height - len(preview), _MAX_ROWS), 1)
     selected = min(picking.at, len(shown) - 1)
-    first = max(0, min(selected - many // 2, len(shown) - many))
+    first = max(0, min(selected - count // 2, len(shown) - count))
     rows = [
         _row(item, width, selected=first + n == selected)
-        for n, item in enumerate(shown[first : first + many])
+        for n, item in enumerate(shown[first : first + count])
     ]
     if not shown:
         rows.append((("dim", "  nothing fits"),))
-    elif len(shown) > many:
+    elif len(shown) > count:
         rows.append((("dim", f"  {selected + 1} of {len(shown)}"),))
     if picking.dial:
         rows.append(_dial(picking.dial))
@@ -153,9 +153,9 @@ def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
 
 def rows_with_numbers(choices: Sequence[PickerItem], width: int) -> list[Line]:
     """The list with numbers, for a terminal without cursor control."""
-    wide = len(str(len(choices)))
+    column_width = len(str(len(choices)))
     return [
-        (("plain", f"{n:>{wide}}  "), *item.row(width - wide - 2))
+        (("plain", f"{n:>{column_width}}  "), *item.row(width - column_width - 2))
         for n, item in enumerate(choices, start=1)
     ]
 

@@ -129,8 +129,8 @@ def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
             selected = replace(_reset(menu), selected=int(text) - 1, digit=text)
             return Pressed("select", selected)
     writing = menu.free_text and (calm or bool(menu.digit))
-    begun = replace(_reset(menu), writing=writing)
-    return Pressed("write" if writing else "draft", begun, menu.digit + text)
+    new_menu = replace(_reset(menu), writing=writing)
+    return Pressed("write" if writing else "draft", new_menu, menu.digit + text)
 
 
 def _reset(menu: Menu) -> Menu:

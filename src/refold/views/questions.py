@@ -328,8 +328,10 @@ def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Lin
     unseen = [character for text in _texts(values) for character in hidden_characters(text)]
     if unseen:
         count = len(unseen)
-        many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
-        yield from wrap_words(f"{many} written out like {unseen[0]}.", width, "bad")
+        count_text = (
+            "1 hidden character is" if count == 1 else f"{count} hidden characters are"
+        )
+        yield from wrap_words(f"{count_text} written out like {unseen[0]}.", width, "bad")
     if reason:
         yield from wrap_words(escape_to_one_line(reason), width, "dim")
 

@@ -67,15 +67,15 @@ class RewindPoint(RewindTarget, frozen=True):
 
 def point_lines(steps: Sequence[RewindPoint], width: int) -> list[Line]:
     """One line for each point: number, time, message, number of changed files."""
-    wide = max((len(str(step.seq)) for step in steps), default=0)
-    return [_point_line(step, wide, width) for step in steps]
+    column_width = max((len(str(step.seq)) for step in steps), default=0)
+    return [_point_line(step, column_width, width) for step in steps]
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
     """A picker at the newest point. Its dial chooses what to restore."""
-    wide = max((len(str(step.seq)) for step in steps), default=0)
+    width = max((len(str(step.seq)) for step in steps), default=0)
     items = tuple(
-        PickerItem(str(step.seq), partial(_point_line, step, wide), step.text)
+        PickerItem(str(step.seq), partial(_point_line, step, width), step.text)
         for step in steps
     )
     dial = Stepper("restore", get_args(RewindScope)[::-1])
@@ -115,9 +115,9 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
     widest = max((_lines(change) for change in preview.changes), default=0)
     shown = preview.changes[:_MAX_PREVIEW_FILES]
     names = [_name(change.path, directory) for change in shown]
-    wide = min(max(map(cells, names), default=0), max(width - 36, 20))
+    column_width = min(max(map(cells, names), default=0), max(width - 36, 20))
     for change, name in zip(shown, names, strict=True):
-        lines.append(_change_line(change, cut(name, wide), wide, widest))
+        lines.append(_change_line(change, cut(name, column_width), column_width, widest))
     if left := len(preview.changes) - len(shown):
         lines.append((("dim", f"  … and {left} more"),))
     if preview.changes:
@@ -143,9 +143,9 @@ def report_text(report: RewindReport, command: str) -> str:
     """What was done, in a sentence or two. `command` rewinds to an event."""
     if not report.undo:
         return "Nothing had to change."
-    talk = "The conversation was rewound" if report.preview.plan.mark else ""
+    conversation_text = "The conversation was rewound" if report.preview.plan.mark else ""
     files = f"{_count(report.files)} restored" if report.preview.changes else ""
-    result = ", ".join(part for part in (talk, files) if part)
+    result = ", ".join(part for part in (conversation_text, files) if part)
     return f"{result}. To undo this: {command}"
 
 

@@ -35,8 +35,8 @@ def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
 
 def task_rows(tasks: Sequence[BoardTask], width: int) -> list[Line]:
     """A line for each task, in order. `width` 0: lines are not cut."""
-    wide = len(f"#{max((task.id for task in tasks), default=0)}")
-    return [_row(task, wide, width) for task in tasks]
+    column_width = len(f"#{max((task.id for task in tasks), default=0)}")
+    return [_row(task, column_width, width) for task in tasks]
 
 
 def task_lines(task: BoardTask, width: int) -> list[Line]:

@@ -65,9 +65,11 @@ def slowest(rows: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
 
 
 def timeline_lines(rows: Sequence[TimelineRow], width: int) -> Iterator[Line]:
-    wide = min(_MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0))
+    column_width = min(
+        _MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0)
+    )
     for row in rows:
-        yield _line(row, wide, width)
+        yield _line(row, column_width, width)
 
 
 def outcome_of(span: Span, node: Node) -> str:
@@ -150,7 +152,7 @@ def _shorten(text: str) -> str:
 def _line(row: TimelineRow, column_width: int, width: int) -> Line:
     """Time, duration, address and result; then the text, as far as there is room."""
     when = time.strftime("%H:%M:%S", time.localtime(row.at))
-    took = "?" if row.seconds is None else duration(row.seconds)
+    duration_text = "?" if row.seconds is None else duration(row.seconds)
     # The end of an address identifies the span.
     address = escape_to_one_line(row.address)
     spare = cells(address) - column_width
@@ -161,7 +163,7 @@ def _line(row: TimelineRow, column_width: int, width: int) -> Line:
     outcome = row.outcome.replace("_", " ")
     cost = f"  {estimate_sign(row.usage)}{dollars(row.cost)}" if row.cost else ""
     shown: Line = (
-        ("dim", f"{when}  {took:>10}  "), ("strong", address),
+        ("dim", f"{when}  {duration_text:>10}  "), ("strong", address),
         (style_of(row.outcome), f"  {outcome}"), ("plain", name), ("dim", cost),
         ("plain", f"  {escape_to_one_line(row.words)}" if row.words else ""),
     )  # fmt: skip

@@ -70,18 +70,18 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
 
 def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]:
     """Yield the old and the new line of each row; None if the row has no line on that side."""
-    wide, old, new = _number_width(rows), 0, 0
+    width, old, new = _number_width(rows), 0, 0
     gone, come = list[Line](), list[Line]()
     last = gone
     for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         match row[:1]:
             case "-" | "+" as sign:
                 last = gone if sign == "-" else come
-                last.append((("dim", f"{old if sign == '-' else new:>{wide}} "), *shown))
+                last.append((("dim", f"{old if sign == '-' else new:>{width}} "), *shown))
                 old, new = old + (sign == "-"), new + (sign == "+")
                 continue
             case "\\":
-                last.append((("dim", " " * (wide + 1)), *shown))
+                last.append((("dim", " " * (width + 1)), *shown))
                 continue
             case sign:
                 yield from zip_longest(gone, come, fillvalue=())
@@ -89,12 +89,12 @@ def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]
         if head := _HUNK_PATTERN.fullmatch(row):
             old, new = (int(part.split(",")[0]) for part in head.group(1, 2))
             if number:
-                yield line(f"{'…':>{wide}}", "dim"), None
+                yield line(f"{'…':>{width}}", "dim"), None
         elif sign == "@":
             yield shown, None
         else:
             yield (
-                (("dim", f"{old:>{wide}} "), *shown), (("dim", f"{new:>{wide}} "), *shown),
+                (("dim", f"{old:>{width}} "), *shown), (("dim", f"{new:>{width}} "), *shown),
             )  # fmt: skip
             old, new = old + 1, new + 1
     yield from zip_longest(gone, come, fillvalue=())
@@ -105,17 +105,17 @@ def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
 
     A removed line has its old number, every other line its new one.
     """
-    wide, old, new = _number_width(rows), 0, 0
+    width, old, new = _number_width(rows), 0, 0
     for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         if head := _HUNK_PATTERN.fullmatch(row):
             old, new = (int(part.split(",")[0]) for part in head.group(1, 2))
             if number:
-                yield line(f"{'…':>{wide}}", "dim")
+                yield line(f"{'…':>{width}}", "dim")
             continue
         sign = row[:1]
         counted = sign in ("+", "-", " ")
         label = str(old if sign == "-" else new) if counted else ""
-        yield (("dim", f"{label:>{wide}} "), *shown)
+        yield (("dim", f"{label:>{width}} "), *shown)
         old += counted and sign != "+"
         new += counted and sign != "-"
 

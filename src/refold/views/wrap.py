@@ -46,7 +46,7 @@ _MAX_LETTER_CELLS = 2  # none takes more; what a font cannot join counts as seve
 def cells(text: str) -> int:
     if _is_narrow(text):
         return len(text)
-    return sum(wide for _, wide in letters(text))
+    return sum(width for _, width in letters(text))
 
 
 def letters(text: str) -> Iterator[tuple[str, int]]:
@@ -57,9 +57,9 @@ def letters(text: str) -> Iterator[tuple[str, int]]:
     from wcwidth import iter_graphemes
 
     for cluster in iter_graphemes(text):
-        wide = _width(cluster)
-        if wide <= _MAX_LETTER_CELLS:
-            yield cluster, wide
+        width = _width(cluster)
+        if width <= _MAX_LETTER_CELLS:
+            yield cluster, width
         else:
             yield from ((letter, _width(letter)) for letter in cluster)
 
@@ -111,8 +111,8 @@ def _fitting_start(text: str, width: int) -> str:
     if _is_narrow(text):
         return text[:width]
     start = list[str]()
-    for letter, wide in letters(text):
-        width -= wide
+    for letter, column_width in letters(text):
+        width -= column_width
         if width < 0:
             break
         start.append(letter)
@@ -127,12 +127,12 @@ def _pieces(text: str, width: int) -> Iterator[str]:
         yield from (text[start : start + width] for start in range(0, len(text), width))
         return
     row, used = list[str](), 0
-    for letter, wide in letters(text):
-        if used + wide > width:
+    for letter, column_width in letters(text):
+        if used + column_width > width:
             yield "".join(row)
             row, used = [], 0
         row.append(letter)
-        used += wide
+        used += column_width
     yield "".join(row)
 
 
@@ -146,8 +146,8 @@ def _padding_note(run: str) -> str:
 def _width(letter: str) -> int:
     from wcwidth import wcswidth, wcwidth
 
-    wide = wcwidth(letter) if len(letter) == 1 else wcswidth(letter)
-    return 1 if wide < 0 else wide  # a control character, which is written out before
+    width = wcwidth(letter) if len(letter) == 1 else wcswidth(letter)
+    return 1 if width < 0 else width  # a control character, which is written out before
 
 
 class _Rows:
@@ -179,12 +179,12 @@ class _Rows:
 
     def _letters(self, style: PieceStyle, part: str) -> None:
         wide_before = False
-        for letter, wide in letters(part):
-            may_break = (wide > 1 or wide_before) and letter[0] not in _NOT_FIRST
+        for letter, width in letters(part):
+            may_break = (width > 1 or wide_before) and letter[0] not in _NOT_FIRST
             if may_break and self._last not in _NOT_LAST:
                 self._place_word()
             self._extend_word(style, letter)
-            wide_before = wide > 1
+            wide_before = width > 1
 
     def _extend_word(self, style: PieceStyle, text: str) -> None:
         self._word.append((style, text))
@@ -197,19 +197,19 @@ class _Rows:
         word, self._word = join_pieces(self._word), []
         self._last = ""
         text = "".join(part for _, part in word)
-        wide, blank = cells(text), sum(cells(part) for _, part in self._blank)
-        if self._used + blank + wide > self._room and self._row:
+        width, blank = cells(text), sum(cells(part) for _, part in self._blank)
+        if self._used + blank + width > self._room and self._row:
             self.done.append(tuple(join_pieces(self._row)))
             self._row, self._used, blank = [], 0, 0
             self._blank = []
-        if wide > self._room and not (self._addresses and _ADDRESS_PATTERN.match(text)):
+        if width > self._room and not (self._addresses and _ADDRESS_PATTERN.match(text)):
             self._break(word)
         else:
-            if self._used + blank + wide <= self._room:
+            if self._used + blank + width <= self._room:
                 self._row += self._blank
                 self._used += blank
             self._row += word
-            self._used += wide
+            self._used += width
         self._blank = []
 
     def _break(self, word: list[Piece]) -> None:
@@ -240,12 +240,12 @@ def hard_wrap(pieces: Iterable[Piece], width: int) -> list[Line]:
             rows[-1].append((style, text))
             used += cells(text)
             continue
-        for letter, wide in letters(text):
-            if used + wide > width and used:
+        for letter, column_width in letters(text):
+            if used + column_width > width and used:
                 rows.append([])
                 used = 0
             rows[-1].append((style, letter))
-            used += wide
+            used += column_width
     return [tuple(join_pieces(row)) for row in rows]
 
 
@@ -261,7 +261,9 @@ def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
     if width >= _MIN_MARKED_CELLS:
         mark = [("dim", CONTINUATION_MARK)]
     code: list[tuple[PieceStyle, str, int]] = [
-        (style, letter, wide) for style, text in pieces for letter, wide in letters(text)
+        (style, letter, column_width)
+        for style, text in pieces
+        for letter, column_width in letters(text)
     ]
     rows, start = list[Line](), 0
     while start < len(code):
@@ -277,10 +279,10 @@ def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, width: int
     """The index behind the last letter of the row of code that begins at `start`."""
     used, text_seen, after_blank = 0, False, start
     for index in range(start, len(code)):
-        _, letter, wide = code[index]
-        if used + wide > width and index > start:
+        _, letter, column_width = code[index]
+        if used + column_width > width and index > start:
             return after_blank if after_blank - start > (index - start) // 2 else index
-        used += wide
+        used += column_width
         text_seen = text_seen or letter != " "
         if letter == " " and text_seen:  # not in the indent
             after_blank = index + 1
@@ -349,12 +351,12 @@ class StreamWrapper:
     def _place_word(self) -> list[Piece]:
         if not self._word:
             return []
-        wide = sum(cells(text) for _, text in self._word)
-        end = self._column + len(self._blank) + wide
+        width = sum(cells(text) for _, text in self._word)
+        end = self._column + len(self._blank) + width
         pieces: list[Piece] = []
         if self.room and end > self.room and self._column > self.indent:
             pieces.append(("plain", "\n" + " " * self.indent))
-            self._column = self.indent + wide
+            self._column = self.indent + width
         else:
             if self._blank:
                 pieces.append(("plain", self._blank))
@@ -394,7 +396,9 @@ def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
 def wrap_rows(row: Line, width: int) -> list[Line]:
     """The rows of a line of our own; a word that is wider than a row is broken."""
     return [
-        part for wide in _rows_of(wrap_line(row, width)) for part in hard_wrap(wide, width)
+        part
+        for column_width in _rows_of(wrap_line(row, width))
+        for part in hard_wrap(column_width, width)
     ]
 
 

@@ -35,57 +35,57 @@ _SOON_SECONDS = 1.0  # for the catalogue; the next listing does the rest
 Change = Callable[[Recorder], Awaitable[object]]
 
 
-def run(home: SessionIndex, args: Namespace) -> int:
+def run(index: SessionIndex, args: Namespace) -> int:
     """Apply the change; return the exit code, 1 if the user said no."""
     if args.what == "delete":
-        return _delete(home, args)
-    session = find_session_id(home, args.id)
+        return _delete(index, args)
+    session = find_session_id(index, args.id)
     if "/" in session:
         root = session.partition("/")[0]
         raise BadInput(
             f"{session} is a subagent and cannot be named or tagged: name its parent, {root}"
         )
     if args.what == "rename":
-        _rename(home, session, args.name)
+        _rename(index, session, args.name)
     else:
-        _tag(home, session, args.tags)
+        _tag(index, session, args.tags)
     return 0
 
 
-def _rename(home: SessionIndex, session: str, name: str) -> None:
-    about = _apply_change(home, session, lambda record: rename(record, name))
+def _rename(index: SessionIndex, session: str, name: str) -> None:
+    about = _apply_change(index, session, lambda record: rename(record, name))
     if about.name:
         write(f"{session} is called {escape_to_one_line(about.name)!r}\n")
     else:
         write(f"{session} has no name\n")
 
 
-def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
+def _tag(index: SessionIndex, session: str, changes: list[str]) -> None:
     if changes:
-        about = _apply_change(home, session, lambda record: tag(record, changes))
+        about = _apply_change(index, session, lambda record: tag(record, changes))
     else:
-        about = load_view(home, session)[0].session
+        about = load_view(index, session)[0].session
     if about.tags:
         write("".join(f"{escape_to_one_line(text)}\n" for text in about.tags))
     else:
         print_note(f"{session} has no tags")
 
 
-def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionInfo:
-    about = anyio.run(write_without_touching, home, session, change)
-    home.catalogue().freshen(_SOON_SECONDS)
+def _apply_change(index: SessionIndex, session: str, change: Change) -> SessionInfo:
+    about = anyio.run(write_without_touching, index, session, change)
+    index.catalogue().freshen(_SOON_SECONDS)
     return about
 
 
 async def write_without_touching(
-    home: SessionIndex, session: str, change: Change
+    index: SessionIndex, session: str, change: Change
 ) -> SessionInfo:
     """Apply a change to a session, and then restore the time at which it was last written.
 
     `-c` resumes the session that was used last, and a new name is not a use.
     """
-    set_back = home.remember_time(session)
-    record = Recorder(home.store(session))
+    set_back = index.remember_time(session)
+    record = Recorder(index.store(session))
     try:
         await record.open()
         await change(record)
@@ -95,14 +95,14 @@ async def write_without_touching(
         set_back()
 
 
-def _delete(home: SessionIndex, args: Namespace) -> int:
+def _delete(index: SessionIndex, args: Namespace) -> int:
     """Delete after a confirmation; return 1 if the user said no."""
-    sessions = list(dict.fromkeys(find_session_id(home, text) for text in args.ids))
+    sessions = list(dict.fromkeys(find_session_id(index, text) for text in args.ids))
     for id_ in sessions:
-        _check_deletable(home, id_)
+        _check_deletable(index, id_)
     store = paths(os.environ).checkpoints
-    cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
-    going = plan_deletions(home, store, sessions, cards)
+    cards = index.catalogue(WaitNotice(), print_error).cards(children=True)
+    going = plan_deletions(index, store, sessions, cards)
     if not args.json:
         for deletion in going:
             write(f"{_deletion_line(deletion)}\n")
@@ -112,27 +112,27 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
     gone = list[DeletionPlan]()
     try:
         for deletion in going:
-            home.delete(deletion.session)
+            index.delete(deletion.session)
             gone.append(deletion)
             for place in deletion.snapshots:
                 delete_snapshots(store, place)
             if args.json:
                 print_document({"id": deletion.session, "bytes": deletion.bytes})
     finally:  # also if one of them cannot be deleted: the others are gone
-        home.catalogue().freshen(_SOON_SECONDS)
+        index.catalogue().freshen(_SOON_SECONDS)
         if gone and not args.json:
-            freed = size_text(sum(deletion.bytes for deletion in gone))
-            write(f"Deleted: {count_with_noun(len(gone), 'session')}, {freed}.\n")
+            freed_bytes = size_text(sum(deletion.bytes for deletion in gone))
+            write(f"Deleted: {count_with_noun(len(gone), 'session')}, {freed_bytes}.\n")
     return 0
 
 
-def _check_deletable(home: SessionIndex, id_: str) -> None:
+def _check_deletable(index: SessionIndex, id_: str) -> None:
     if "/" in id_:
         raise BadInput(
             f"{id_} is a subagent and is deleted with its parent: delete "
             f"{id_.partition('/')[0]}"
         )
-    if home.writer(id_):
+    if index.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
 
 

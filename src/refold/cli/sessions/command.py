@@ -88,53 +88,53 @@ def _add_change_commands(subparsers: Subparsers) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = user_sessions()
+    index = user_sessions()
     match args.what:
         case "move":
             from refold.cli.sessions import move
 
-            return move.run(home, args)
+            return move.run(index, args)
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions
 
-            return list_sessions.run(home, args)
+            return list_sessions.run(index, args)
         case "rename" | "tag" | "delete":
             from refold.cli.sessions import changes
 
-            return changes.run(home, args)
+            return changes.run(index, args)
         case _:
-            return _print_one(home, args)
+            return _print_one(index, args)
 
 
-def _print_one(home: SessionIndex, args: Namespace) -> int:
+def _print_one(index: SessionIndex, args: Namespace) -> int:
     match args.what:
         case "export" | "import":
             from refold.cli.sessions import export
 
             return export.export(args) if args.what == "export" else export.import_(args)
         case "show":
-            session = find_session_id(home, args.id)
-            return print_conversation(home, session, as_json=args.json)
+            session = find_session_id(index, args.id)
+            return print_conversation(index, session, as_json=args.json)
         case "requests":
-            return _requests(home, find_session_id(home, args.id), args)
+            return _requests(index, find_session_id(index, args.id), args)
         case _:
-            return _check(home, find_session_id(home, args.id), as_json=args.json)
+            return _check(index, find_session_id(index, args.id), as_json=args.json)
 
 
-def _requests(home: SessionIndex, session: str, args: Namespace) -> int:
+def _requests(index: SessionIndex, session: str, args: Namespace) -> int:
     from refold.cli.sessions import requests
     from refold.journal.store.logged_requests import wire_calls
 
-    entries, damage = home.entries(session)
-    calls = list(wire_calls(entries, partial(home.blob, session)))
+    entries, damage = index.entries(session)
+    calls = list(wire_calls(entries, partial(index.blob, session)))
     code = requests.show(session, calls, args.number, as_json=args.json)
     if damage:
         print_error(damage)
     return 1 if damage else code
 
 
-def _check(home: SessionIndex, session: str, *, as_json: bool) -> int:
-    report = home.check(session)
+def _check(index: SessionIndex, session: str, *, as_json: bool) -> int:
+    report = index.check(session)
     if as_json:
         damages = [
             {"file": str(d.file), "line": d.line, "what": d.what, "lost": d.lost}

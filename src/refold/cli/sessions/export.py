@@ -66,13 +66,13 @@ def export(args: Namespace) -> int:
     output = "-" if args.output is None else args.output
     form = args.format or format_by_name(output)
     choice = ExportChoice(form, args.children, args.thoughts)
-    home = user_sessions()
-    session = find_session_id(home, args.id)
+    index = user_sessions()
+    session = find_session_id(index, args.id)
     if output != "-":
         check_free(_file(output), force=args.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
-    result = export_session(home, session, choice, call_labeler())
+    result = export_session(index, session, choice, call_labeler())
     _write(result.pieces, output, result.told, force=args.force)
     for damage in result.damages:
         print_error(f"not exported: {damage}")
@@ -110,9 +110,9 @@ def _send_spans(args: Namespace) -> int:
     _check_span_flags(args)
     output: str | None = args.output
     to = find_collector(args.endpoint or "", os.environ) if output is None else None
-    home = user_sessions()
-    session = find_session_id(home, args.id)
-    node = home.tree(session)
+    index = user_sessions()
+    session = find_session_id(index, args.id)
+    node = index.tree(session)
     if not args.children:
         node = msgspec.structs.replace(node, children=())
     spans = traces(node, content=args.content)

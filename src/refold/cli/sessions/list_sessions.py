@@ -45,12 +45,12 @@ _SORT_VALUES: dict[str, Callable[[Card], object]] = {
 }
 
 
-def run(home: SessionIndex, args: Namespace) -> int:
-    catalogue = home.catalogue(WaitNotice(), print_error)
+def run(index: SessionIndex, args: Namespace) -> int:
+    catalogue = index.catalogue(WaitNotice(), print_error)
     if args.what == "reindex":
-        return _reindex(home, catalogue, args)
+        return _reindex(index, catalogue, args)
     if args.what == "search":
-        return _search(home, args, _card_filter(args))
+        return _search(index, args, _card_filter(args))
     if args.json:
         _list_documents(catalogue, args)
     else:
@@ -58,10 +58,10 @@ def run(home: SessionIndex, args: Namespace) -> int:
     return 0
 
 
-def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> int:
+def _reindex(index: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> int:
     from refold.cli.sessions.masked_directories import repair
 
-    masked = repair(home, os.environ, current_directory())
+    masked = repair(index, os.environ, current_directory())
     built = catalogue.rebuild()
     if args.json:
         print_document(
@@ -129,8 +129,8 @@ def _list(catalogue: CardCatalogue, args: Namespace) -> None:
         shown = list(islice(_sort_cards(cards, args.sort), limit))
         note = "" if limit is None or args.limit else "earlier sessions"
     if shown:
-        room = terminal_columns(_DEFAULT_COLUMNS)
-        lines = (card_line(card, room, everywhere=args.all) for card in shown)
+        width = terminal_columns(_DEFAULT_COLUMNS)
+        lines = (card_line(card, width, everywhere=args.all) for card in shown)
         write("".join(f"{line}\n" for line in lines))
     if note:
         print_note(f"{note} not listed (--json lists all)")
@@ -153,9 +153,9 @@ def _rest_text(cards: Sequence[Card], listed: Sequence[Card], cut: int) -> str:
     return " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in rest if n)
 
 
-def _search(home: SessionIndex, args: Namespace, matches: Callable[[Card], bool]) -> int:
+def _search(index: SessionIndex, args: Namespace, matches: Callable[[Card], bool]) -> int:
     text = " ".join(args.text)
-    hits = home.catalogue(WaitNotice(), print_error).search(text, args.limit, matches)
+    hits = index.catalogue(WaitNotice(), print_error).search(text, args.limit, matches)
     if args.json:
         for hit in hits:
             print_document(search_hit(hit))

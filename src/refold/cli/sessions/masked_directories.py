@@ -35,10 +35,10 @@ class MaskedDirectory(Struct, frozen=True):
 
 
 def repair(
-    home: SessionIndex, environ: Mapping[str, str], here: Path
+    index: SessionIndex, environ: Mapping[str, str], here: Path
 ) -> tuple[MaskedDirectory, ...]:
     """Repair every session with a masked directory, and sync to the disk."""
-    sessions = {entry.id: home.directories(entry.id) for entry in home.sessions()}
+    sessions = {entry.id: index.directories(entry.id) for entry in index.sessions()}
     masked = {
         id_: dirs
         for id_, dirs in sessions.items()
@@ -49,28 +49,28 @@ def repair(
     known = (str(here), *(dirs.directory for dirs in sessions.values()))
     places = _Places(known, home_directory(environ), environ)
     return tuple(
-        _repair_session(home, id_, dirs.directory, dirs.roots, places)
+        _repair_session(index, id_, dirs.directory, dirs.roots, places)
         for id_, dirs in masked.items()
     )
 
 
 def _repair_session(
-    home: SessionIndex, id_: str, masked: str, roots: Sequence[str], places: "_Places"
+    index: SessionIndex, id_: str, masked: str, roots: Sequence[str], places: "_Places"
 ) -> MaskedDirectory:
-    meant = places.find_directory(masked)
+    real_directory = places.find_directory(masked)
     more = [places.find_directory(path) for path in roots]
-    if not meant or not all(more):
+    if not real_directory or not all(more):
         return MaskedDirectory(id_, masked)
 
     def resume(record: Recorder) -> Awaitable[object]:
-        event = SessionResumed(directory=meant, roots=tuple(more))
+        event = SessionResumed(directory=real_directory, roots=tuple(more))
         return record(event, kept=True, by="reindex")
 
     try:
-        anyio.run(write_without_touching, home, id_, resume)
+        anyio.run(write_without_touching, index, id_, resume)
     except RefoldError as error:
-        return MaskedDirectory(id_, masked, meant, str(error))
-    return MaskedDirectory(id_, masked, meant)
+        return MaskedDirectory(id_, masked, real_directory, str(error))
+    return MaskedDirectory(id_, masked, real_directory)
 
 
 class _Places:

@@ -21,7 +21,7 @@ from refold.views.number_format import count_with_noun
 TO_FILES = "files"
 
 
-def run(home: SessionIndex, args: Namespace) -> int:
+def run(index: SessionIndex, args: Namespace) -> int:
     places = paths(os.environ)
     url = "" if args.to == TO_FILES else args.to
     if url == places.sessions:
@@ -29,45 +29,45 @@ def run(home: SessionIndex, args: Namespace) -> int:
     if bool(args.ids) == args.all:
         raise BadInput("name the sessions to move, or give --all")
     target = session_index(replace(places, sessions=url))
-    found = home.sessions() if args.all else map(home.find, args.ids)
-    sessions = [session.id for session in found]
+    names = index.sessions() if args.all else map(index.find, args.ids)
+    sessions = [session.id for session in names]
     for session in sessions:
         if "/" in session:
             raise BadInput(f"{session} is a subagent and is moved with its parent")
     for session in sessions:
         if args.dry_run:
-            write(f"{session}: {count_with_noun(_count_events(home, session), 'event')}\n")
+            write(f"{session}: {count_with_noun(_count_events(index, session), 'event')}\n")
         else:
-            count = _move(home, target, session)
+            count = _move(index, target, session)
             write(f"{session}: {count_with_noun(count, 'event')} moved\n")
     return 0
 
 
-def _count_events(home: SessionIndex, session: str) -> int:
-    children = (f"{session}/{name}" for name in home.children(session))
-    return len(home.history(session).entries) + sum(
-        _count_events(home, child) for child in children
+def _count_events(index: SessionIndex, session: str) -> int:
+    children = (f"{session}/{name}" for name in index.children(session))
+    return len(index.history(session).entries) + sum(
+        _count_events(index, child) for child in children
     )
 
 
-def _move(home: SessionIndex, target: SessionIndex, session: str) -> int:
-    if writer := home.writer(session):
+def _move(index: SessionIndex, target: SessionIndex, session: str) -> int:
+    if writer := index.writer(session):
         raise Held(f"the session {session} is open in {writer.text}: leave it there first")
-    count = anyio.run(_copy_locked, home, target, session)
-    damages = [*target.check(session).damages, *home.check(session).damages]
+    count = anyio.run(_copy_locked, index, target, session)
+    damages = [*target.check(session).damages, *index.check(session).damages]
     if damages:
         raise JournalError(f"nothing was deleted: {damages[0]}")
-    if anyio.run(copy_session, home, target, session) != count:
+    if anyio.run(copy_session, index, target, session) != count:
         raise Held(f"the session {session} was written meanwhile: move it again")
-    home.delete(session)
+    index.delete(session)
     return count
 
 
-async def _copy_locked(home: SessionIndex, target: SessionIndex, session: str) -> int:
+async def _copy_locked(index: SessionIndex, target: SessionIndex, session: str) -> int:
     """Copy a session while no other process can write it."""
-    store = home.store(session)
+    store = index.store(session)
     await store.lease()
     try:
-        return await copy_session(home, target, session)
+        return await copy_session(index, target, session)
     finally:
         await store.release()

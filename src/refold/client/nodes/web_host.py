@@ -40,7 +40,7 @@ class WebHost(Host):
     def __init__(
         self,
         services: Services,
-        home: SessionIndex,
+        index: SessionIndex,
         paths: HostPaths,
         launch_at: LaunchAt,
         *,
@@ -50,7 +50,7 @@ class WebHost(Host):
         runner, self._bus = services.runner(), services.bus("web")
         self._orders = services.orders(runner)
         ports = Ports(self._orders, runner)
-        super().__init__(home, paths, launch_at, ports=ports)
+        super().__init__(index, paths, launch_at, ports=ports)
 
     @asynccontextmanager
     async def run(self, *, drain: bool = False, reason: str = "") -> AsyncGenerator[None]:
@@ -67,8 +67,8 @@ class WebHost(Host):
         """Have a worker begin a conversation, in a directory there."""
         id_ = id_ or await to_thread.run_sync(self.home.new_id, time.time())
         values = msgspec.json.encode(conversation)
-        begun = await self._orders.begin(id_, values, acting_person())
-        await begun.result()
+        begin_order = await self._orders.begin(id_, values, acting_person())
+        await begin_order.result()
         return await self.open(id_)
 
     async def delete(self, id_: str) -> None:

@@ -80,7 +80,7 @@ class WorkerHost(Host):
     def __init__(
         self,
         services: Services,
-        home: SessionIndex,
+        index: SessionIndex,
         paths: HostPaths,
         launch_at: LaunchAt,
         idle_seconds: float = IDLE_SECONDS,
@@ -92,7 +92,7 @@ class WorkerHost(Host):
         self._orders, self._database = services.orders(self._runner), services.database
         self._half_begun = dict[str, tuple[int, NewConversation]]()
         ports = Ports(self._orders, self._runner, bus=self._bus)
-        super().__init__(home, paths, launch_at, idle_seconds, ports=ports)
+        super().__init__(index, paths, launch_at, idle_seconds, ports=ports)
 
     @asynccontextmanager
     async def run(self, *, drain: bool = False, reason: str = "") -> AsyncGenerator[None]:
@@ -135,18 +135,18 @@ class WorkerHost(Host):
 
     async def _prepare(self, claim: SessionClaim) -> None:
         """Open the session of the claim, begin it if it is new, and lease it."""
-        values, begun = await self._orders.read_start(claim.session)
+        values, begin_order = await self._orders.read_start(claim.session)
         try:
-            with acting_as(begun.order.by if begun is not None else ""):
-                chat = await self._open_claimed(claim, values, is_begun=begun is None)
+            with acting_as(begin_order.order.by if begin_order is not None else ""):
+                chat = await self._open_claimed(claim, values, is_begun=begin_order is None)
             await chat.lease(claim.number)
         except Exception as raised:  # a bug with one session must not end the others
             error = raised if isinstance(raised, RefoldError) else _to_error(raised)
-            if begun is not None and not isinstance(error, Disconnected | Fenced):
-                await begun.settle(error)
+            if begin_order is not None and not isinstance(error, Disconnected | Fenced):
+                await begin_order.settle(error)
             raise error from raised
-        if begun is not None:
-            await begun.settle(OrderResult(True))
+        if begin_order is not None:
+            await begin_order.settle(OrderResult(True))
 
     async def _open_claimed(
         self, claim: SessionClaim, values: bytes, *, is_begun: bool

@@ -19,22 +19,22 @@ _AUDIT_LINES = 1000  # read at once
 
 
 async def export_tenant(
-    people: People, home: SessionIndex, tenant: str, file: IO[bytes]
+    people: People, index: SessionIndex, tenant: str, file: IO[bytes]
 ) -> int:
     """Write everything of a tenant into `file`, and return the number of sessions."""
     size = await people.tenant_size(tenant)
-    sessions = await to_thread.run_sync(lambda: [one.id for one in home.sessions()])
+    sessions = await to_thread.run_sync(lambda: [one.id for one in index.sessions()])
     with tarfile.open(fileobj=file, mode="w|") as tar:
         _add_json(tar, "tenant.json", {"tenant": tenant, "max_running": size.max_running})
         _add_json(tar, "people.json", await people.people(tenant))
         _add_json(tar, "tokens.json", await people.tokens(tenant))
         _add(tar, "audit.jsonl", encode_audit(await read_audit(people, tenant)))
-        await to_thread.run_sync(_add_sessions, tar, home, sessions)
+        await to_thread.run_sync(_add_sessions, tar, index, sessions)
     return len(sessions)
 
 
 async def export_person(
-    people: People, home: SessionIndex, tenant: str, subject: str, file: IO[bytes]
+    people: People, index: SessionIndex, tenant: str, subject: str, file: IO[bytes]
 ) -> int:
     """Write what is known of a person, and the sessions that they began, into `file`."""
     own = [person for person in await people.people(tenant) if person.subject == subject]
@@ -46,7 +46,7 @@ async def export_person(
         _add_json(tar, "tokens.json", await people.tokens(tenant, subject))
         audit = await read_audit(people, tenant, subject)
         _add(tar, "audit.jsonl", encode_audit(audit))
-        await to_thread.run_sync(_add_sessions, tar, home, sessions)
+        await to_thread.run_sync(_add_sessions, tar, index, sessions)
     return len(sessions)
 
 
@@ -66,10 +66,10 @@ def encode_audit(entries: Sequence[AuditEntry]) -> bytes:
 
 
 def _add_sessions(
-    tar: tarfile.TarFile, home: SessionIndex, sessions: Sequence[str]
+    tar: tarfile.TarFile, index: SessionIndex, sessions: Sequence[str]
 ) -> None:
     for session in sessions:
-        _add(tar, f"sessions/{session}.tar", b"".join(home.pack(session).pieces()))
+        _add(tar, f"sessions/{session}.tar", b"".join(index.pack(session).pieces()))
 
 
 def _add_json(tar: tarfile.TarFile, name: str, value: object) -> None:

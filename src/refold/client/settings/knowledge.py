@@ -108,9 +108,9 @@ def list_notes(app: App) -> NoteList:
     return NoteList(app.settings.memory, notes)
 
 
-def switch_memory(app: App, *, on: bool) -> None:
+def switch_memory(app: App, *, enabled: bool) -> None:
     """Let later conversations get notes and make new ones, or not."""
-    remember(app.paths, "memory", "true" if on else "false")
+    remember(app.paths, "memory", "true" if enabled else "false")
 
 
 def add_note(app: App, text: str) -> str:

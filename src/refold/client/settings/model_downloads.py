@@ -61,8 +61,8 @@ class ModelDownloads:
             if running is not None and not running.ended:
                 return
             self._stopped.discard(model.name)
-            begun = self.directory.partial_size(model)
-            self._running[model.name] = ModelDownload(begun, model.size)
+            partial_size = self.directory.partial_size(model)
+            self._running[model.name] = ModelDownload(partial_size, model.size)
         Thread(target=self._run, args=(model,), daemon=True).start()
 
     def stop(self, name: str) -> bool:

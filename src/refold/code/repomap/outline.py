@@ -19,12 +19,12 @@ _MAX_LINE_CHARS = 110
 
 def outline(repository: RepositoryMap, focus: Sequence[str], tokens: int) -> str:
     """The map around `focus`, of at most `tokens` tokens as they are estimated here."""
-    room = int(tokens * CHARS_PER_TOKEN)
+    max_chars = int(tokens * CHARS_PER_TOKEN)
     notes = coverage_notes(repository.coverage)
     text = "".join(f"({note})\n" for note in notes)
     files = repository.best_files(focus, _MAX_FILES)
     for number, file in enumerate(files):
-        block = _fit(file, repository.line_reader(file.path), room - len(text), number)
+        block = _fit(file, repository.line_reader(file.path), max_chars - len(text), number)
         if not block:
             break
         text += block
@@ -42,10 +42,12 @@ def coverage_notes(coverage: Coverage) -> Iterator[str]:
         )
 
 
-def _fit(file: RankedFile, read_line: Callable[[int], str], room: int, number: int) -> str:
-    """The file with as many of its definitions as fit into `room`; "" if none fits."""
+def _fit(
+    file: RankedFile, read_line: Callable[[int], str], max_chars: int, number: int
+) -> str:
+    """The file with as many of its definitions as fit into `max_chars`; "" if none fits."""
     head = f"{escape_name(file.path)}\n"
-    if len(head) > room:
+    if len(head) > max_chars:
         return ""
     # Later files get fewer lines: breadth tells more than depth there.
     most = max(3, _MAX_FILE_SYMBOLS - number // 4)
@@ -54,7 +56,7 @@ def _fit(file: RankedFile, read_line: Callable[[int], str], room: int, number: i
         item = place.definition
         source = one_line(read_line(item.line), _MAX_LINE_CHARS)
         line = f"  {item.line}: {source or f'{item.kind} {item.name}'}\n"
-        if size + len(line) > room:
+        if size + len(line) > max_chars:
             break
         chosen.append((item.line, line))
         size += len(line)

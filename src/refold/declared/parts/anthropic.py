@@ -56,14 +56,14 @@ def ask(messages: list[Message]) -> Response:
 
 def to_wire(messages: list[Message]) -> list[dict[str, Any]]:
     """The messages as the API takes them: speakers alternate, and results are blocks."""
-    found: list[dict[str, Any]] = []
+    wire_messages: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        if found and found[-1]["role"] == role:
-            found[-1]["content"] += blocks_of(message)
+        if wire_messages and wire_messages[-1]["role"] == role:
+            wire_messages[-1]["content"] += blocks_of(message)
         elif blocks := blocks_of(message):  # an answer can be empty
-            found.append({"role": role, "content": blocks})
-    return found
+            wire_messages.append({"role": role, "content": blocks})
+    return wire_messages
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:

@@ -60,8 +60,10 @@ def trim_to_fit(messages: list[Message]) -> list[Message]:
 def note(messages: list[Message]) -> str:
     """The note that replaces messages that are not sent: their number."""
     count = len(messages)
-    many = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
-    return f"({many} left out here.)"
+    count_text = (
+        "1 earlier message is" if count == 1 else f"{count} earlier messages are"
+    )
+    return f"({count_text} left out here.)"
 
 
 def note_digest(messages: list[Message]) -> str:

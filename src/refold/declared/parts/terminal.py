@@ -19,18 +19,18 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def show_state(what: str) -> Generator[None, None, None]:
+def show_state(state: str) -> Generator[None, None, None]:
     """Print the state. A line of its own works in every terminal, pipe and log."""
-    say(f"[{what} ...]")
+    say(f"[{state} ...]")
     yield
 
 
 @contextmanager
-def show_state_in_one_line(what: str) -> Generator[None, None, None]:
+def show_state_in_one_line(state: str) -> Generator[None, None, None]:
     """Show the state, and for how long, in a line that disappears afterwards."""
     line_start, erase_line = terminal_codes()
     if not erase_line:
-        say(f"[{what} ...]")
+        say(f"[{state} ...]")
         yield
         return
     over, began = threading.Event(), time.monotonic()
@@ -38,7 +38,7 @@ def show_state_in_one_line(what: str) -> Generator[None, None, None]:
     def count() -> None:
         while True:
             seconds = int(time.monotonic() - began)
-            print(f"{line_start}{erase_line}[{what} {seconds} s]", end="", flush=True)
+            print(f"{line_start}{erase_line}[{state} {seconds} s]", end="", flush=True)
             if over.wait(1):
                 return
 

@@ -32,11 +32,11 @@ answer in words, without a call."""
 def signature(name: str) -> str:
     """A tool in one line: what it takes and does."""
     about = schema(name)
-    takes = ", ".join(
+    parameter_text = ", ".join(
         f"{key}{'' if key in about['required'] else '?'}: {kind['type']}"
         for key, kind in about["properties"].items()
     )
-    return f"- {name}({takes}): {TOOLS[name].__doc__}"
+    return f"- {name}({parameter_text}): {TOOLS[name].__doc__}"
 
 
 def parse_calls(text: str) -> list[Call]:

@@ -68,16 +68,18 @@ def not_repeating(times: int) -> Policy:
     """Warn the model after `times` equal answers, and end the turn at the next."""
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
-        alike = _count_alike(view)
-        if alike < times:
+        equal_answers = _count_alike(view)
+        if equal_answers < times:
             return None
         names = _tool_names(next(_newest_groups(view)))
-        if alike > times and not any(map(_is_long, next(_newest_groups(view)).calls)):
+        if equal_answers > times and not any(
+            map(_is_long, next(_newest_groups(view)).calls)
+        ):
             reason = "with the same arguments and the same result"
-            return EndTurn("stuck", f"{names} was called {alike} times {reason}")
+            return EndTurn("stuck", f"{names} was called {equal_answers} times {reason}")
         return (
-            Note(REPEATED_CALLS.format(names=names, times=alike))
-            if alike == times
+            Note(REPEATED_CALLS.format(names=names, times=equal_answers))
+            if equal_answers == times
             else None
         )
 

@@ -91,26 +91,26 @@ def unpack(
     ours = _ID_PATTERN.fullmatch(source)
     taken = bool(ours) and (home.exists(source) or os.path.lexists(home.path(source)))
     id_ = source if ours and not taken else home.new_id(now)
-    aside = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
-    with as_journal_errors("write", aside):
+    temporary = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
+    with as_journal_errors("write", temporary):
         sweep(home.root, IMPORT_PREFIX)
         try:
-            make_directories(aside, disk)
+            make_directories(temporary, disk)
             taking = _Extraction(
-                reading, aside, Imported(source, id_, directory), now, disk
+                reading, temporary, Imported(source, id_, directory), now, disk
             )
             result = taking.extract()
-            _put_in_place(aside, home.path(id_), disk)
+            _put_in_place(temporary, home.path(id_), disk)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         disk.sync_directory(home.root)
     return replace(result, taken=taken)
 
 
-def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
+def _put_in_place(temporary: Path, place: Path, disk: Disk) -> None:
     try:
-        disk.rename(aside, place)
+        disk.rename(temporary, place)
     except OSError as error:
         if error.errno not in (ENOTEMPTY, EEXIST):
             raise
@@ -124,9 +124,14 @@ class _Extraction:
     """Extracts the tar into the directory `aside`."""
 
     def __init__(
-        self, reading: ArchiveReader, aside: Path, news: Imported, now: float, disk: Disk
+        self,
+        reading: ArchiveReader,
+        temporary: Path,
+        news: Imported,
+        now: float,
+        disk: Disk,
     ) -> None:
-        self._reading, self._aside, self._news = reading, aside, news
+        self._reading, self._aside, self._news = reading, temporary, news
         self._now, self._disk = now, disk
         self._parts = dict[str, _Part]()  # the last one is being read
         self._events = self._blobs = 0

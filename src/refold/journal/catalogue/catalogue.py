@@ -152,13 +152,13 @@ class Catalogue:
         """Index all journals again in a new file, which then replaces the old one."""
         began = time.monotonic()
 
-        def build(aside: Tables) -> tuple[int, int]:
-            self._index(aside, inf)
+        def build(new_tables: Tables) -> tuple[int, int]:
+            self._index(new_tables, inf)
             if self._root.is_dir() and not self._use_file(
-                partial(_fill_tables, aside), lambda: False
+                partial(_fill_tables, new_tables), lambda: False
             ):
                 raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
-            return aside.count()
+            return new_tables.count()
 
         sessions, messages = self._use_private_file(build)
         return RebuildResult(sessions, messages, time.monotonic() - began, _size(self.path))
@@ -230,8 +230,8 @@ class Catalogue:
             tables.close()
 
 
-def _fill_tables(aside: Tables, tables: Tables) -> bool:
-    tables.replace_content(aside)
+def _fill_tables(new_tables: Tables, tables: Tables) -> bool:
+    tables.replace_content(new_tables)
     return True
 
 

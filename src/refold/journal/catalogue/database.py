@@ -98,11 +98,11 @@ class Tables:
         return {id_: FileStamp(size, mtime, inode) for id_, size, mtime, inode in rows}
 
     def row(self, id_: str) -> CatalogueRow | None:
-        for key, card, size, mtime, inode, upto, last, h in self._sql.execute(
+        for key, card, size, mtime, inode, read_bytes, last, h in self._sql.execute(
             "SELECT key, card, size, mtime, inode, upto, last, h FROM sessions "
             "WHERE id = ?", (id_,),
         ):  # fmt: skip
-            read = ReadPosition(FileStamp(size, mtime, inode), upto, last, h)
+            read = ReadPosition(FileStamp(size, mtime, inode), read_bytes, last, h)
             return CatalogueRow(key, _to_card(card), read)
         return None
 
@@ -144,7 +144,7 @@ class Tables:
         """Store new (seq, who, text) of messages of this session."""
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
-            ((key << _SEQ_BITS | seq, text, who) for seq, who, text in words),
+            ((key << _SEQ_BITS | seq, text, speaker) for seq, speaker, text in words),
         )
 
     def delete_part(self, row: CatalogueRow) -> bool:
@@ -155,8 +155,8 @@ class Tables:
             "LIMIT 1 OFFSET ?", (first, last, _MAX_FORGOTTEN_MESSAGES),
         )  # fmt: skip
         next_id = next((id_ for (id_,) in ids), None)
-        upto = last if next_id is None else next_id - 1
-        self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, upto))
+        last_id = last if next_id is None else next_id - 1
+        self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, last_id))
         if next_id is None:
             self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
         else:  # so that the journal is read from its start again
@@ -175,17 +175,17 @@ class Tables:
 
     def search(self, expression: str) -> Iterator[Hit]:
         """The hits, best first."""
-        for card, rowid, who, snippet in self._sql.execute(
+        for card, rowid, speaker, snippet in self._sql.execute(
             "SELECT card, words.rowid, who, snippet(words, 0, ?, ?, '…', ?) FROM words "
             f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_SEQ_BITS} "
             "WHERE words MATCH ? ORDER BY rank",
             (MATCH_START, MATCH_END, _SNIPPET_WORDS, expression),
         ):
             seq = rowid & (1 << _SEQ_BITS) - 1
-            yield Hit(_to_card(card), seq, who, from_index(snippet))
+            yield Hit(_to_card(card), seq, speaker, from_index(snippet))
 
-    def _cards(self, which: str) -> list[Card]:
-        rows = self._sql.execute(f"SELECT card FROM sessions{which}")
+    def _cards(self, condition: str) -> list[Card]:
+        rows = self._sql.execute(f"SELECT card FROM sessions{condition}")
         return [_to_card(card) for (card,) in rows]
 
     def count(self) -> tuple[int, int]:

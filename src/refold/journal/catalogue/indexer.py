@@ -193,13 +193,13 @@ class _Reading:
             ):
                 event = cards.load_event(known, self._wanted)
                 self.card = cards.apply_line(self.card, known, event)
-                upto = self.read.upto + self._size
-                self.read = ReadPosition(FileStamp(), upto, self._size, head.h)
+                end_offset = self.read.upto + self._size
+                self.read = ReadPosition(FileStamp(), end_offset, self._size, head.h)
                 if event is not None and (text := search_text.words_of(event)) is not None:
                     words.append((head.seq, *text))
-                if len(words) >= _MAX_MESSAGES or upto - begins >= _MAX_READ_BYTES:
+                if len(words) >= _MAX_MESSAGES or end_offset - begins >= _MAX_READ_BYTES:
                     yield words
-                    words, begins = [], upto
+                    words, begins = [], end_offset
         except WrongFormat as error:
             about = replace(self.card.about, directory=error.directory)
             self.card = replace(self.card, about=about, damage=f"{file.name}: {error}")

@@ -50,8 +50,8 @@ _CONTROL_PATTERN = re.compile("[\x00-\x03]")  # used as marks
 
 def words_of(event: Event) -> tuple[str, str] | None:
     """Who wrote it, and the text to index; None if there is none."""
-    who, text = _text_of(event)
-    return (who, to_index(text)) if text and not text.isspace() else None
+    speaker, text = _text_of(event)
+    return (speaker, to_index(text)) if text and not text.isspace() else None
 
 
 def to_index(text: str) -> str:

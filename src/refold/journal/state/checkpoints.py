@@ -98,9 +98,9 @@ class Checkpoints(Struct, frozen=True):
         Files that were uploaded for a message are part of it. None: there is no later
         checkpoint, so the files have not changed.
         """
-        near = bisect_left(self.uploaded, seq, key=_message)
-        if near < len(self.uploaded) and self.uploaded[near][0] == seq:
-            seq = self.uploaded[near][1]
+        index = bisect_left(self.uploaded, seq, key=_message)
+        if index < len(self.uploaded) and self.uploaded[index][0] == seq:
+            seq = self.uploaded[index][1]
         after = bisect_left(self.checkpoints, seq, key=_seq)
         later = self.checkpoints[after] if after < len(self.checkpoints) else None
         if after == 0 or (later and later.seq == seq):

@@ -63,10 +63,10 @@ def apply(text: OutsideText, entry: Entry) -> OutsideText:
 
 def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
     """An approval covers the text read before the user was asked; a denial covers none."""
-    put = dict(text.asked).get(call_id, 0)
-    if not put:
+    asked_seq = dict(text.asked).get(call_id, 0)
+    if not asked_seq:
         return text
-    since = 0 if allowed and put > text.since else text.since
+    since = 0 if allowed and asked_seq > text.since else text.since
     return replace(text, since=since, asked=_without_question(text, call_id))
 
 

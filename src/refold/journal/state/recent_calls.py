@@ -141,9 +141,9 @@ def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
         return call
     if isinstance(event, Started):
         return replace(call, since=time)
-    took = max(0.0, time - call.since) if call.since else 0.0
+    elapsed = max(0.0, time - call.since) if call.since else 0.0
     failed, silent = _failure(event)
-    return replace(call, took=took, text=event.text, failed=failed, silent=silent)
+    return replace(call, took=elapsed, text=event.text, failed=failed, silent=silent)
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:

@@ -79,13 +79,13 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _with_limits(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _with_mode(rights, "plan")
-        case SessionStarted(limits=given):
-            return replace(rights, limits=given)
-        case SessionResumed(limits=given):  # grants end with their run
+        case SessionStarted(limits=limits):
+            return replace(rights, limits=limits)
+        case SessionResumed(limits=limits):  # grants end with their run
             before = (
                 None if rights.mode_before_plan == "bypass" else rights.mode_before_plan
             )
-            return replace(rights, granted=(), mode_before_plan=before, limits=given)
+            return replace(rights, granted=(), mode_before_plan=before, limits=limits)
         case Imported():  # this user has not granted any of them
             return Rights()
         case Granted(rule) if rule not in rights.granted:

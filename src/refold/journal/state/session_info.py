@@ -135,8 +135,8 @@ def _with_note(
             return replace(info, refused_tools=tuple(dict.fromkeys(pairs)))
         case JournalRepaired(lost):
             return replace(info, repaired=(seq, lost))
-        case MemoryExtracted(upto):
-            return replace(info, memory_up_to=upto)
+        case MemoryExtracted(end_seq):
+            return replace(info, memory_up_to=end_seq)
 
 
 def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:

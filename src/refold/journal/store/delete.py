@@ -86,7 +86,7 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
             f"{path} is a link to {path.resolve()}: nothing is deleted there; move the "
             "session back in its place, or remove both by hand"
         )
-    aside = root / f"{DELETE_PREFIX}{os.getpid()}-{path.name}"
+    temporary = root / f"{DELETE_PREFIX}{os.getpid()}-{path.name}"
     with as_journal_errors("delete", path):
         sweep(root, DELETE_PREFIX)
         if path.name.startswith(DELETE_PREFIX) and not path.exists():
@@ -94,9 +94,9 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
         with ExitStack() as locks:
             for file in sorted(path.rglob(log_file.FILE_NAME)):
                 locks.enter_context(_lock_journal(file))
-            disk.rename(path, aside)
+            disk.rename(path, temporary)
         disk.sync_directory(root)
-        shutil.rmtree(aside)
+        shutil.rmtree(temporary)
         remove_unused_blobs(root)
 
 

@@ -89,8 +89,8 @@ def _unreadable(root: Path, error: OSError) -> str:
     )
 
 
-def sweep(root: Path, aside: str) -> None:
-    """Remove directories that dead processes left unfinished: names with `aside` and a
+def sweep(root: Path, prefix: str) -> None:
+    """Remove directories that dead processes left unfinished: names with `prefix` and a
     process id.
 
     Raises `OSError` for a link.
@@ -98,8 +98,8 @@ def sweep(root: Path, aside: str) -> None:
     check_no_links(root)
     from shutil import rmtree  # its compressors take long to load
 
-    for left in root.glob(f"{aside}*"):
-        process = left.name.removeprefix(aside).partition("-")[0]
+    for left in root.glob(f"{prefix}*"):
+        process = left.name.removeprefix(prefix).partition("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
             rmtree(left, ignore_errors=True)
 

@@ -78,10 +78,10 @@ class LockFile:
     def is_in_place(self) -> bool:
         """Whether the file is still there, with what this writer signed."""
         try:
-            current, ours = os.lstat(self._name), os.fstat(self._file)
+            current, own = os.lstat(self._name), os.fstat(self._file)
         except OSError:
             return False
-        same = (current.st_dev, current.st_ino) == (ours.st_dev, ours.st_ino)
+        same = (current.st_dev, current.st_ino) == (own.st_dev, own.st_ino)
         return same and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
 
     def close(self) -> None:

@@ -28,10 +28,10 @@ def check(workshop: Workshop) -> None:
         "A loop around read_documents ends when a document of the type 'result' has come.",
         "for _ in range(MAX_CONNECTIONS):\n    for document in read_documents(…):\n        …",
     )
-    said = [event for event in workshop.session_events() if event["kind"] == "Said"]
+    messages = [event for event in workshop.session_events() if event["kind"] == "Said"]
     expect(
-        len(said) == 1,
-        f"The message was sent {len(said)} times: once is enough.",
+        len(messages) == 1,
+        f"The message was sent {len(messages)} times: once is enough.",
         "The order belongs to the first connection only.",
         "read_documents sends nothing if its order is empty.",
         'order = ""  # after the first connection',

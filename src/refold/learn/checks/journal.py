@@ -72,8 +72,8 @@ def _expect_kinds(events: list[Json]) -> None:
 
 
 def _check_order(workshop: Workshop) -> None:
-    look = call("bash", command="cat journal.jsonl > copy.jsonl")
-    workshop.run(look, ModelReply("Done."), typed=["Look", "y"])
+    bash_call = call("bash", command="cat journal.jsonl > copy.jsonl")
+    workshop.run(bash_call, ModelReply("Done."), typed=["Look", "y"])
     copy = (workshop.read("copy.jsonl") or "").splitlines()
     expect(
         copy and '"started"' in copy[-1],

@@ -290,11 +290,11 @@ def _is_listed(word: str, names: Sequence[str]) -> bool:
 
 def _has_too_many_files(name: str, words: Sequence[str]) -> bool:
     written = program_forms.READ_ONLY_PROGRAMS.get(name, "")
-    takes = form(written)
-    if takes.at_most is None:
+    program_form = form(written)
+    if program_form.at_most is None:
         return False
-    options = parse_options(words[1:], takes)
-    return bool(options.problem) or len(options.others) > takes.at_most
+    options = parse_options(words[1:], program_form)
+    return bool(options.problem) or len(options.others) > program_form.at_most
 
 
 def _git(words: Sequence[str], free: int) -> bool:
@@ -355,8 +355,8 @@ def _runs_dangerously(name: str, words: Sequence[str], free: int) -> bool:
 
 
 def _sed(words: Sequence[str], free: int) -> bool:
-    takes = form(program_forms.SED_OPTIONS + " -i? -f: --in-place=? --file=")
-    options = parse_options(words[1:], takes)
+    program_form = form(program_forms.SED_OPTIONS + " -i? -f: --in-place=? --file=")
+    options = parse_options(words[1:], program_form)
     spelt = set(words[1:free])
     scripts = options.values or tuple(words[1:][index] for index in options.others[:1])
     acts = [s for s in scripts if s not in spelt and s and not only_prints(s)]

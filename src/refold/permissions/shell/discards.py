@@ -122,8 +122,8 @@ def _loss_reason(name: str, values: list[str]) -> str:
         return _loss_by_git(values)
     if name in _DESTROYING_PROGRAMS:
         return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
-    reason, does = _LOSING_COMMANDS.get(name, ("", lambda _: False))
-    return reason if does(values) else ""
+    reason, applies = _LOSING_COMMANDS.get(name, ("", lambda _: False))
+    return reason if applies(values) else ""
 
 
 def _removes_directories(values: list[str]) -> bool:

@@ -56,15 +56,15 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
 
 def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
     name, words = part.values[0], part.values[1:]
-    takes = form(program_forms.READ_ONLY_PROGRAMS[name])
-    if takes.at_most is not None and any(w.glob for w in part.words):
+    program_form = form(program_forms.READ_ONLY_PROGRAMS[name])
+    if program_form.at_most is not None and any(w.glob for w in part.words):
         return FileArguments(problem=f"{name} may be given more files than it reads")
-    options = parse_options(words, takes)
-    if takes.at_most is not None and len(options.others) > takes.at_most:
+    options = parse_options(words, program_form)
+    if program_form.at_most is not None and len(options.others) > program_form.at_most:
         return FileArguments(problem=f"{name} could write to {words[options.others[-1]]}")
     if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
-    return _files_of_options(name, options, names_files=takes.names_files)
+    return _files_of_options(name, options, names_files=program_form.names_files)
 
 
 def _follows_links(name: str, options: ParsedOptions, facts: Facts) -> bool:
@@ -158,12 +158,12 @@ def _find(words: Sequence[str], facts: Facts) -> FileArguments:
 
 
 def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
-    takes, index = form(program_forms.XARGS_OPTIONS), 0
+    program_form, index = form(program_forms.XARGS_OPTIONS), 0
     while index < len(words) and (
-        words[index].startswith("-") or parse_options(words[:index], takes).problem
+        words[index].startswith("-") or parse_options(words[:index], program_form).problem
     ):
         index += 1
-    options = parse_options(words[:index], takes)
+    options = parse_options(words[:index], program_form)
     if options.problem or options.others or words[:index][-1:] == ["--"]:
         return FileArguments(
             problem=f"xargs {options.problem or '--'} may do more than read"

@@ -125,9 +125,9 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
         return index + 1, ParsedOptions(frozenset(), (), ())
     if command not in READ_ONLY_COMMANDS:
         return index, _unparsed(command or "git")
-    takes = form(READ_ONLY_COMMANDS[command])
+    program_form = form(READ_ONLY_COMMANDS[command])
     arguments = words[index + 1 :]
-    options = parse_options(arguments, takes)
+    options = parse_options(arguments, program_form)
     others = [arguments[i] for i in options.others]
     if options.problem or any(s in v for v in options.values for s in _SIGNATURE_WORDS):
         return index, options if options.problem else _unparsed("%G")
@@ -137,7 +137,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
         options = _without_first(options)
     if _changes(command, arguments, options):
         return index, _unparsed(" ".join((command, *others[:1])))
-    if takes.first_is_none and not options.options & {"-e"}:
+    if program_form.first_is_none and not options.options & {"-e"}:
         options = _without_first(options)
     return index + 1, options
 

@@ -70,7 +70,7 @@ def form(text: str) -> ProgramForm:
     )
 
 
-def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
+def parse_options(words: Sequence[str], program_form: ProgramForm) -> ParsedOptions:
     """`words` from the first after the program's name."""
     options, values, others = set[str](), list[str](), list[int]()
     index = 0
@@ -83,10 +83,12 @@ def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
         if not word.startswith("-") or word == "-":
             others.append(index - 1)
             continue
-        if others and "@front" in takes.ways:
+        if others and "@front" in program_form.ways:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         parsed = (
-            _split_long(word, takes) if word.startswith("--") else _split_short(word, takes)
+            _split_long(word, program_form)
+            if word.startswith("--")
+            else _split_short(word, program_form)
         )
         if parsed is None:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
@@ -101,40 +103,40 @@ def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
 
 
 def _split_long(
-    word: str, takes: ProgramForm
+    word: str, program_form: ProgramForm
 ) -> tuple[Iterable[str], list[str], int] | None:
     name, has_value, value = word.partition("=")
-    argument_kind = takes.long.get(name)
+    argument_kind = program_form.long.get(name)
     if argument_kind is None or (has_value and argument_kind not in (1, -1)):
         return None
     return (name,), [value] if has_value else [], 0 if has_value else max(argument_kind, 0)
 
 
 def _split_short(
-    word: str, takes: ProgramForm
+    word: str, program_form: ProgramForm
 ) -> tuple[Iterable[str], list[str], int] | None:
-    if takes.numbers and _NUMBER_OPTION.fullmatch(word):
+    if program_form.numbers and _NUMBER_OPTION.fullmatch(word):
         return (), [], 0
     names = list[str]()
     for index, letter in enumerate(word[1:], 2):
         names.append(f"-{letter}")
-        if letter in takes.takes:
+        if letter in program_form.takes:
             tail = word[index:]
-            if _may_be_misread(names, tail, takes):
+            if _may_be_misread(names, tail, program_form):
                 return None
             return names, [tail] if tail else [], 0 if tail else 1
-        if letter in takes.attached:
+        if letter in program_form.attached:
             return names, [word[index:]], 0
-        if letter not in takes.flags:
+        if letter not in program_form.flags:
             return None
     return names, [], 0
 
 
-def _may_be_misread(names: Sequence[str], tail: str, takes: ProgramForm) -> bool:
+def _may_be_misread(names: Sequence[str], tail: str, program_form: ProgramForm) -> bool:
     """Whether the program would parse another word as the value."""
     number = not tail or tail.isdecimal()
-    return ("@digits" in takes.ways and not number) or (
-        "@apart" in takes.ways and len(names) > 1
+    return ("@digits" in program_form.ways and not number) or (
+        "@apart" in program_form.ways and len(names) > 1
     )
 
 

@@ -219,11 +219,11 @@ def run_in_directories(
         yield part
         return
     for values in product(*(loop.words for loop in loops)):
-        put = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
+        replacements = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
         yield structs.replace(
             part,
-            words=tuple(_substitute(word, put) for word in part.words),
-            reads=tuple(_substitute(word, put) for word in part.reads),
+            words=tuple(_substitute(word, replacements) for word in part.words),
+            reads=tuple(_substitute(word, replacements) for word in part.reads),
         )
 
 
@@ -237,16 +237,16 @@ def _substitute(
     word: ShellWord, replacements: Sequence[tuple[str, ShellWord]]
 ) -> ShellWord:
     value, glob, loose = word.value, word.glob, word.loose
-    for mark, meant in replacements:
+    for mark, replacement in replacements:
         if mark not in word.value:
             continue
         splits_again = mark in word.split
-        if meant.glob:
+        if replacement.glob:
             if word.value != mark:
                 raise NotKnown("a file's name becomes a part of another word")
             # Outside of quotes a name with a blank becomes two words.
-            glob, loose = True, meant.loose or splits_again
-        elif splits_again and not _PLAIN_WORD.fullmatch(meant.value):
+            glob, loose = True, replacement.loose or splits_again
+        elif splits_again and not _PLAIN_WORD.fullmatch(replacement.value):
             raise NotKnown("a word without quotes may become several")
-        value = value.replace(mark, meant.value)
+        value = value.replace(mark, replacement.value)
     return ShellWord(value, glob, loose, word.split)

@@ -169,7 +169,7 @@ def _program_in_setting(node: "Node", known: Known) -> Iterator[str]:
 
 def _known_variables(nodes: list["Node"]) -> Known:
     """Variables to which the script assigns one literal text and no other."""
-    found = dict[str, set[str]]()
+    assignments = dict[str, set[str]]()
     for node in nodes:
         if node.type == "variable_assignment":
             name, value = (
@@ -183,12 +183,12 @@ def _known_variables(nodes: list["Node"]) -> Known:
         else:
             continue
         if name is not None:
-            found.setdefault((name.text or b"").decode(errors="replace"), set()).update(
-                values
-            )
+            assignments.setdefault(
+                (name.text or b"").decode(errors="replace"), set()
+            ).update(values)
     return {
         name: text
-        for name, texts in found.items()
+        for name, texts in assignments.items()
         if len(texts) == 1 and not OPEN_PATTERN.search(text := next(iter(texts)))
     }
 

@@ -178,11 +178,13 @@ def _ensure_kept(
     """
     # Which files are guarded changes with the project.
     fixed = (word for word in options if not word.startswith("type=bind"))
-    made = sha256("\0".join(fixed).encode()).hexdigest()[:_DIGEST_CHARS]
+    digest = sha256("\0".join(fixed).encode()).hexdigest()[:_DIGEST_CHARS]
     states = {state.name: state for state in program.containers(NAME_LABEL, plan.name)}
     if plan.name not in states:
-        program.create(("--name", plan.name, "--label", f"{_PLAN_LABEL}={made}", *options))
-    elif states[plan.name].labels.get(_PLAN_LABEL) != made:
+        program.create(
+            ("--name", plan.name, "--label", f"{_PLAN_LABEL}={digest}", *options)
+        )
+    elif states[plan.name].labels.get(_PLAN_LABEL) != digest:
         raise BadInput(
             f"the container {plan.name} was kept, but its image, network or environment was another: "
             f"remove it with `{program.name} rm {plan.name}`"

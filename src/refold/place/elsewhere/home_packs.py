@@ -49,7 +49,7 @@ class Begin(Protocol):
 
     def __call__(
         self,
-        do: str,
+        method: str,
         raw: bytes = b"",
         on_frame: Callable[[PlaceAnswer], None] | None = None,
         **fields: object,

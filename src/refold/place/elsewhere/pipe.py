@@ -165,39 +165,39 @@ class Pipe:
         """How often it has connected."""
         return self._connections
 
-    def ask(self, do: str, raw: bytes = b"", **fields: object) -> PlaceAnswer:
+    def ask(self, method: str, raw: bytes = b"", **fields: object) -> PlaceAnswer:
         """The answer to a request. Raises `ToolFailed`, and `ConnectionLost`."""
-        call = self.begin(do, raw, None, **fields)
+        call = self.begin(method, raw, None, **fields)
         call.done.wait()
         return call.result()
 
-    def tell(self, do: str, **fields: object) -> None:
+    def tell(self, method: str, **fields: object) -> None:
         """Send a request without waiting for the answer."""
-        self.begin(do, b"", None, **fields)
+        self.begin(method, b"", None, **fields)
 
     def begin(
         self,
-        do: str,
+        method: str,
         raw: bytes = b"",
         on_frame: "Callable[[PlaceAnswer], None] | None" = None,
         **fields: object,
     ) -> OpenCall:
-        call = self._begin(self._connect(), do, raw, on_frame, **fields)
+        call = self._begin(self._connect(), method, raw, on_frame, **fields)
         self.at_request()
         return call
 
     def _begin(
         self,
         connection: "_Connection",
-        do: str,
+        method: str,
         raw: bytes = b"",
         on_frame: "Callable[[PlaceAnswer], None] | None" = None,
         **fields: object,
     ) -> OpenCall:
         self.requests += 1
-        if do in _EFFECT_REQUESTS:
+        if method in _EFFECT_REQUESTS:
             fields["claims"] = self._claims()
-        return connection.begin(do, raw, on_frame or _ignore, fields)
+        return connection.begin(method, raw, on_frame or _ignore, fields)
 
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None]:
         """Effects are also for this session from now on. The result ends that.
@@ -338,7 +338,7 @@ class _Connection:
 
     def begin(
         self,
-        do: str,
+        method: str,
         raw: bytes,
         on_frame: Callable[[PlaceAnswer], None],
         fields: Mapping[str, object],
@@ -348,7 +348,7 @@ class _Connection:
             self._numbers += 1
             call.number = self._numbers
             self._calls[call.number] = call
-        self.send({"id": call.number, "do": do, **fields}, raw)
+        self.send({"id": call.number, "do": method, **fields}, raw)
         if self.broken:  # it may have broken before the call was known
             self._fail_calls()
         return call
@@ -446,8 +446,8 @@ class _Connection:
     @property
     def _reason(self) -> str:
         lines = clean(self._complaints.decode(errors="replace")).strip().splitlines()
-        said = lines[-1][-_MAX_COMPLAINT_CHARS:] if lines else ""
-        return f"{self.broken}: {said}" if said else self.broken
+        last_line = lines[-1][-_MAX_COMPLAINT_CHARS:] if lines else ""
+        return f"{self.broken}: {last_line}" if last_line else self.broken
 
     def _unreachable(self, reason: str) -> ToolFailed:
         with suppress(subprocess.TimeoutExpired):

@@ -139,7 +139,7 @@ class PlaceFiles(JudgedFiles):
     def only(self, reals: Collection[str]) -> Self:
         files = super().only(reals)
         looks = ((Real(real), self._infos.of_real(Real(real))) for real in reals)
-        files._own = {real: look for real, look in looks if look is not None}
+        files._own = {real: info for real, info in looks if info is not None}
         return files
 
     def kind(self, real: Real) -> Kind:
@@ -157,15 +157,15 @@ class PlaceFiles(JudgedFiles):
     def look(self, real: Real) -> _PathInfo:
         """A report about a real path: the one of this call, or a new one."""
         own = self._own
-        if own is not None and (look := own.get(real)) is not None:
-            return look
-        look = self._ask_info(real)
-        if look.real != real:
+        if own is not None and (info := own.get(real)) is not None:
+            return info
+        info = self._ask_info(real)
+        if info.real != real:
             raise ToolFailed(
-                f"{self.display_name(real)} leads to {self.display_name(look.real)}: a link "
+                f"{self.display_name(real)} leads to {self.display_name(info.real)}: a link "
                 "has changed. Nothing was done."
             )
-        return look
+        return info
 
     def git_part(self, paths: Sequence[str]) -> str:
         """The first of these paths that decides what git runs; "" for none. See `Facts`."""
@@ -207,8 +207,8 @@ class PlaceFiles(JudgedFiles):
     def _resolve(self, path: str) -> Real:
         if path in (".", self.roots[0], f"{self.roots[0]}/."):
             return Real(self.roots[0])  # the place said so when it was greeted
-        look = self._infos.of_path(path)
-        return look.real if look is not None else self._ask_info(path).real
+        info = self._infos.of_path(path)
+        return info.real if info is not None else self._ask_info(path).real
 
     def _ask_info(self, path: str) -> _PathInfo:
         answer = self._pipe.ask("look", path=path, content=True)
@@ -218,16 +218,16 @@ class PlaceFiles(JudgedFiles):
         if content is not None and self.why_unreadable(real):
             content = None  # a rule forbids reading it
         scope = SearchScope(seen.in_repository, seen.top, seen.excludes)
-        look = _PathInfo(
+        info = _PathInfo(
             real, seen.path_kind, content, scope, seen.named_by_git, time.monotonic()
         )
-        self._infos.add(path, look)
-        return look
+        self._infos.add(path, info)
+        return info
 
     def _read(self, real: Real, at_most: int) -> bytes:
-        look = self._own.get(real) if self._own is not None else None
-        if look is not None and look.content is not None and len(look.content) <= at_most:
-            return look.content
+        info = self._own.get(real) if self._own is not None else None
+        if info is not None and info.content is not None and len(info.content) <= at_most:
+            return info.content
         raw = self._pipe.ask("read", real=real, at_most=at_most).raw
         if len(raw) > at_most:
             raise ToolFailed("The place sent more than was asked for.")
@@ -236,18 +236,20 @@ class PlaceFiles(JudgedFiles):
     def _put_all(self, puts: Sequence[FileWrite]) -> None:
         records = [
             {
-                "real": put.real,
-                "expect": put.expect,
-                "like": put.like,
-                "executable": put.executable,
-                "size": None if put.content is None else len(put.content),
+                "real": file_write.real,
+                "expect": file_write.expect,
+                "like": file_write.like,
+                "executable": file_write.executable,
+                "size": None if file_write.content is None else len(file_write.content),
             }
-            for put in puts
+            for file_write in puts
         ]
         self._forget_infos()
         try:
             self._pipe.ask(
-                "put_all", b"".join(put.content or b"" for put in puts), puts=records
+                "put_all",
+                b"".join(file_write.content or b"" for file_write in puts),
+                puts=records,
             )
         finally:
             self._forget_infos()

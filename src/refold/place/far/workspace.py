@@ -217,11 +217,11 @@ class FarWorkspace:
     ) -> None:
         self._epochs.check(claims)
         writes, start = list[FileWrite](), 0
-        for put in puts:
-            size = put.pop("size")
+        for file_write in puts:
+            size = file_write.pop("size")
             content = None if size is None else raw[start : start + size]
             start += size or 0
-            writes.append(FileWrite(content=content, **put))
+            writes.append(FileWrite(content=content, **file_write))
         self._files.put_all(writes)
         call.send("end")
 
@@ -283,9 +283,9 @@ class FarWorkspace:
     def _take(self, call: FarCall, _raw: bytes, claims: Claims, since: Any = None) -> None:
         self._epochs.check(claims)
         with self._snapshot_lock:
-            look = self._checkpoints.start_taking()
-        self._wait(call, look)
-        taken = self._checkpoints.taken(look)
+            task = self._checkpoints.start_taking()
+        self._wait(call, task)
+        taken = self._checkpoints.taken(task)
         call.send(
             "end",
             trees=taken.trees,
@@ -308,11 +308,11 @@ class FarWorkspace:
             return None
 
     def _secure(self, call: FarCall, raw: bytes) -> None:
-        look = self._checkpoints.start_securing(raw)
-        if look is not None:
-            self._wait(call, look)
-            if look.error is not None:
-                raise look.error
+        task = self._checkpoints.start_securing(raw)
+        if task is not None:
+            self._wait(call, task)
+            if task.error is not None:
+                raise task.error
         call.send("end")
 
     def _wait(self, call: FarCall, task: Any) -> None:

@@ -167,9 +167,9 @@ class Program:
         if self._watch is None or self._process.returncode is not None:
             return self._process.poll() is not None
         # Not by reaping it: its number must stay its own until its group has ended.
-        look = select.poll()
-        look.register(self._watch, select.POLLIN)
-        return bool(look.poll(0))
+        poller = select.poll()
+        poller.register(self._watch, select.POLLIN)
+        return bool(poller.poll(0))
 
     async def _wait_for_input(self) -> None:
         """Wait until there is something to read, or the program has exited."""

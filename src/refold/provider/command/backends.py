@@ -35,8 +35,12 @@ def find(name: str, specs: Sequence[CommandSpec] = ()) -> CommandSpec:
     if (spec := find_by_name(name.lower(), specs)) is not None:
         return spec
     names = [spec.name for spec in specs]
-    near = similar(name, names)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+    suggestions = similar(name, names)
+    hint = (
+        f"did you mean {' or '.join(suggestions)}?"
+        if suggestions
+        else f"there are {', '.join(names)}"
+    )
     raise BadInput(f"there is no command line {name!r}; {hint}")
 
 

@@ -133,11 +133,11 @@ def _check_free_space(
     model: LocalModel, source: Source, models: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
     need = model.size - models.partial_size(model) + source.extra + _SPARE_BYTES
-    room = free(models.directory)
-    if room < need:
+    free_bytes = free(models.directory)
+    if free_bytes < need:
         raise BadInput(
             f"{model.name} needs {need:,} bytes of disk and {models.directory} has "
-            f"{room:,}: make room, or set REFOLD_HOME to a bigger disk"
+            f"{free_bytes:,}: make room, or set REFOLD_HOME to a bigger disk"
         )
 
 

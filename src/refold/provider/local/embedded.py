@@ -329,10 +329,10 @@ class LocalStreamState:
 
     def _arguments(self) -> Iterator[Delta]:
         # The last brace closes the whole, not the arguments: it is held back.
-        upto = max(self._sent_chars, len(self._text.rstrip()) - 1)
-        if piece := self._text[self._sent_chars : upto]:
+        end = max(self._sent_chars, len(self._text.rstrip()) - 1)
+        if piece := self._text[self._sent_chars : end]:
             yield CallDelta(0, piece)
-        self._sent_chars = upto
+        self._sent_chars = end
 
 
 def _tools_with_finish(request: Request) -> tuple[ToolSpec, ...]:

@@ -184,10 +184,10 @@ class Hub(Struct, frozen=True):
                 raise Unreachable(
                     f"{self.host} did not answer with a list of files: {error}"
                 ) from error
-            following = re.search(r'<([^>]+)>\s*;\s*rel="?next', link)
-            if not following:
+            next_link = re.search(r'<([^>]+)>\s*;\s*rel="?next', link)
+            if not next_link:
                 break
-            url = urljoin(url, following[1])
+            url = urljoin(url, next_link[1])
         return [
             HubFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else "")
             for entry in entries

@@ -200,12 +200,12 @@ class ModelDirectory(Struct, frozen=True):
 
     def remove(self, model: LocalModel) -> int:
         """Delete a model and what is left of its downloads. Returns the bytes freed."""
-        freed = 0
+        freed_bytes = 0
         own = self.directory / f"{model.file}{_OWN_SUFFIX}"
         for path in (self.path_of(model), self.partial(model), self._record(model), own):
-            freed += _size(path)
+            freed_bytes += _size(path)
             path.unlink(missing_ok=True)
-        return freed
+        return freed_bytes
 
     def _record(self, model: LocalModel) -> Path:
         return self.directory / f"{model.file}.origin.json"

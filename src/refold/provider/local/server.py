@@ -289,8 +289,8 @@ def context_tokens(model: "LocalModel", memory: int) -> int:
     known = model.context or DEFAULT_CONTEXT_TOKENS
     if not model.token_bytes:
         return min(DEFAULT_CONTEXT_TOKENS, known)
-    room = int(memory * _MEMORY_SHARE) - model.size
-    tokens = room // (_MAX_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
+    free_bytes = int(memory * _MEMORY_SHARE) - model.size
+    tokens = free_bytes // (_MAX_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
     return min(known, MAX_CONTEXT_TOKENS, max(DEFAULT_CONTEXT_TOKENS, tokens))
 
 

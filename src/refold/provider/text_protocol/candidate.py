@@ -172,29 +172,29 @@ class Candidate:
 
     def _scan_broken_tag(self, text: str, offset: int) -> tuple[int, bool]:
         """Scan a tag with broken JSON: once it is closed, the model can be sent the reason."""
-        upto, closed = self._up_to_closer(text, offset)
+        end, closed = self._up_to_closer(text, offset)
         if closed:
             self._finish(broken_call("".join(self._body)))
-        return upto, not closed
+        return end, not closed
 
     def _parameters(self, text: str, offset: int) -> tuple[int, bool]:
         """Parse Qwen Coder's format: a tag for each argument, with its text unchanged."""
-        upto, closed = self._up_to_closer(text, offset)
+        end, closed = self._up_to_closer(text, offset)
         if not closed:
-            return upto, True
+            return end, True
         if not "".join(self._body[-_MAX_TAIL_PIECES:]).rstrip().endswith("</parameter>"):
             closer = _closer(self._open)  # it was part of an argument
             self._body.append(closer)
-            return upto + len(closer), False
+            return end + len(closer), False
         body = "".join(self._body)
         self._finish(_with_parameters(body, self._open[-1].name, self._tools))
-        return upto, False
+        return end, False
 
     def _up_to_closer(self, text: str, offset: int) -> tuple[int, bool]:
-        upto = delimiters.find_or_begin(text, offset, _closer(self._open))
-        if upto > offset:
-            self._body.append(text[offset:upto])
-        return upto, text.startswith(_closer(self._open), upto)
+        end = delimiters.find_or_begin(text, offset, _closer(self._open))
+        if end > offset:
+            self._body.append(text[offset:end])
+        return end, text.startswith(_closer(self._open), end)
 
     def _finish(self, *candidates: ParsedCall | None) -> None:
         calls = tuple(call for call in candidates if call)

@@ -127,18 +127,18 @@ async def _first_block(
     answer: AsyncGenerator[Delta, None],
 ) -> AsyncGenerator[Delta, None]:
     """End the response with its first block; add the end that a stop text has cut off."""
-    text = upto = ""
+    text = end = ""
     async with aclosing(answer) as deltas:
         async for delta in deltas:
             match delta:
-                case TextDelta(more) if not upto:
+                case TextDelta(more) if not end:
                     text += more
-                    upto = cut_after_first_block(text)
-                    over = len(text) - len(upto) if upto else 0
+                    end = cut_after_first_block(text)
+                    over = len(text) - len(end) if end else 0
                     yield TextDelta(more[: max(0, len(more) - over)])
                 case TextDelta():
                     pass
-                case Done(stop="end") if not upto and _is_open(text):
+                case Done(stop="end") if not end and _is_open(text):
                     yield TextDelta("\n```")
                     yield delta
                 case _:
@@ -241,8 +241,8 @@ def cut_after_first_block(answer: str) -> str:
     """
     lines = answer.splitlines(keepends=True)
     over = len(lines) if answer.endswith("\n") else len(lines) - 1
-    for upto in range(1, over + 1):
-        before = "".join(lines[:upto])
+    for end in range(1, over + 1):
+        before = "".join(lines[:end])
         if blocks(before, whole=False):
             return before.rstrip("\r\n")
     return ""

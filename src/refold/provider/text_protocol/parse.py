@@ -188,21 +188,21 @@ class StreamParser:
         """Skip an example, up to the end of its fence."""
         end = delimiters.fence_end(text, offset, self._fence)
         closed = end >= 0
-        upto = end if closed else delimiters.may_be_fence_end(text, offset)
-        self._classifier.add_text(text[offset:upto])
+        stop_offset = end if closed else delimiters.may_be_fence_end(text, offset)
+        self._classifier.add_text(text[offset:stop_offset])
         if closed:
             self._step = self._scan_text
-        return upto, not closed
+        return stop_offset, not closed
 
     def _scan_thinking(self, text: str, offset: int) -> tuple[int, bool]:
         """Skip thinking, which some servers leave in the text. It contains no calls."""
-        upto = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
-        closed = text.startswith(delimiters.THINK_CLOSER, upto)
+        end = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
+        closed = text.startswith(delimiters.THINK_CLOSER, end)
         if closed:
-            upto += len(delimiters.THINK_CLOSER)
+            end += len(delimiters.THINK_CLOSER)
             self._step = self._scan_text
-        self._classifier.add_thinking(text[offset:upto])
-        return upto, not closed
+        self._classifier.add_thinking(text[offset:end])
+        return end, not closed
 
     def _scan_made_up_result(self, text: str, offset: int) -> tuple[int, bool]:
         self._classifier.hold(text[offset:])
@@ -308,10 +308,12 @@ class CallClassifier:
         in_fence = bool(self.has_text and first and first.fence and not first.says_call)
         in_place = begins_line and not in_fence
         if candidate.state == "call" and not self._is_example(candidate, in_fence):
-            meant = in_place and (
+            is_call = in_place and (
                 candidate.sure or not (self.has_text or _unknown(candidate))
             )
-            self._held.append(_HeldCall([candidate.text], candidate.calls, in_place, meant))
+            self._held.append(
+                _HeldCall([candidate.text], candidate.calls, in_place, is_call)
+            )
             self.add_text(candidate.rest)
             return
         self.add_text(candidate.text)

@@ -126,14 +126,14 @@ class RequestRenderer:
             groups.pop()
         if groups and groups[0].spoken[0] is not conversation[0]:
             groups.clear()
-        upto = groups[-1].upto if groups else 0
-        new = conversation[upto:]
+        end = groups[-1].upto if groups else 0
+        new = conversation[end:]
         if groups and new and _speaker_role(new[0].message) in ("", groups[-1].side):
             new = (*groups.pop().spoken, *new)
-            upto = groups[-1].upto if groups else 0
+            end = groups[-1].upto if groups else 0
         for side, spoken in _group_by_speaker(new):
             rendered = groups[-1].rendered if groups else Log[StoredMessage]()
-            upto += len(spoken)
+            end += len(spoken)
             # Results come directly after the answer that called. Ids are not kept for
             # longer: another conversation may have the same.
             calls = (
@@ -146,7 +146,7 @@ class RequestRenderer:
                 rendered = rendered.plus(
                     StoredMessage(spoken[-1].seq, Message(role, _join_texts(parts)))
                 )
-            groups.append(_Group(side, spoken, upto, rendered))
+            groups.append(_Group(side, spoken, end, rendered))
         return groups[-1].rendered if groups else Log()
 
     def _parts(self, message: Message, before: Mapping[str, ToolCall]) -> Iterator[Part]:
@@ -278,15 +278,15 @@ def tool_lines(tool: ToolSpec) -> Iterator[str]:
     schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
     properties: dict[str, Any] = schema.get("properties", {})
     needed = schema.get("required", [])
-    takes = ", ".join(
+    parameter_text = ", ".join(
         f"{name}{'' if name in needed else '?'}: {_kind(about)}"
         for name, about in properties.items()
     )
-    yield f"- {tool.name}({takes}): {_to_one_line(tool.description)}"
+    yield f"- {tool.name}({parameter_text}): {_to_one_line(tool.description)}"
     for name, about in properties.items():
         match about:
-            case {"description": str(said)}:
-                yield f"  {name}: {_to_one_line(said)}"
+            case {"description": str(description)}:
+                yield f"  {name}: {_to_one_line(description)}"
             case _:
                 pass
 

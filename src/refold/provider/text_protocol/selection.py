@@ -135,11 +135,11 @@ class CallProtocolSelector:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
         if model not in self._needs_text:
-            begun, detector = False, self._detector(request)
+            has_begun, detector = False, self._detector(request)
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or is_response_part(delta)
+                        has_begun = has_begun or is_response_part(delta)
                         if isinstance(delta, CallDelta):
                             self._native.add(model)
                         for piece in detector.feed(delta) if detector else (delta,):
@@ -148,7 +148,7 @@ class CallProtocolSelector:
                     self._learn(model)
                 return
             except ProviderError as error:
-                if begun or not (request.tools and takes_no_tools(error)):
+                if has_begun or not (request.tools and takes_no_tools(error)):
                     raise
             self._learn(model)
             yield Retrying(0.0, notice(model, "takes no tools"))
@@ -208,8 +208,8 @@ class TextCallModels:
 
     def _file(self, model: str) -> Path:
         name = re.sub(r"[^\w.-]", "_", f"{self._provider}-{model}"[:_MAX_NAME_CHARS])
-        which = f"{self._provider} {model} {self._address}".encode()
-        return self._directory / f"{name}-{hashlib.sha256(which).hexdigest()[:12]}"
+        key = f"{self._provider} {model} {self._address}".encode()
+        return self._directory / f"{name}-{hashlib.sha256(key).hexdigest()[:12]}"
 
 
 def takes_no_tools(error: ProviderError) -> bool:

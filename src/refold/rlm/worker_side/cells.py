@@ -99,8 +99,8 @@ class Cells:
         if programs.strip():
             programs = f"[printed by programs]\n{programs.rstrip()}"
         ends = [part for part in (self._value, error, programs, notes) if part]
-        room = self._most - sum(len(part) + 1 for part in ends)
-        printed = self._kept.text(max(200, room)).rstrip("\n")
+        chars_left = self._most - sum(len(part) + 1 for part in ends)
+        printed = self._kept.text(max(200, chars_left)).rstrip("\n")
         return without_surrogates("\n".join([part for part in (printed, *ends) if part]))
 
     def _stop_text(self, stopped: Stopped) -> str:
@@ -234,9 +234,9 @@ class BoundedText:
     def add(self, text: str) -> None:
         with self._lock:
             self._all += len(text)
-            if room := self._half - len(self._start):
-                self._start += text[:room]
-                text = text[room:]
+            if space := self._half - len(self._start):
+                self._start += text[:space]
+                text = text[space:]
             if text:
                 self._end.append(text[-self._half :])
                 self._in_end += len(self._end[-1])

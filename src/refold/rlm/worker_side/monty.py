@@ -160,8 +160,8 @@ class MontyWorker:
                 error = f"{error}\n{LACKS_NOTE}"
         notes = self._state.note_names(top_level_names(source))
         ends = [part for part in (value, error, notes) if part]
-        room = max(200, self._most - sum(len(part) + 1 for part in ends))
-        printed = self._kept.text(room).rstrip("\n")
+        chars_left = max(200, self._most - sum(len(part) + 1 for part in ends))
+        printed = self._kept.text(chars_left).rstrip("\n")
         text = "\n".join([part for part in (printed, *ends) if part])
         return without_surrogates(text), bool(error)
 

@@ -124,8 +124,8 @@ class MontyState:
             for name, part in state.given.items()
             if part not in parts
         ]
-        given = {name: part for name, part in state.given.items() if part in parts}
-        self._saved = state._replace(given=given, parts=parts)
+        set_parts = {name: part for name, part in state.given.items() if part in parts}
+        self._saved = state._replace(given=set_parts, parts=parts)
         self.begin_again()
         self._names = [name for name in self._names if name not in dict(lost)]
         return lost

@@ -78,8 +78,8 @@ def _collection_to_plain(value: Any, place: str, depth: int) -> object:
                 for key, item in fields.items()
             }
         case list() | tuple():
-            many = enumerate(cast("list[object]", value))
-            return [to_plain(item, f"{place}[{n}]", depth) for n, item in many]
+            items = enumerate(cast("list[object]", value))
+            return [to_plain(item, f"{place}[{n}]", depth) for n, item in items]
         case set() | frozenset():
             return [to_plain(item, f"{place}[…]", depth) for item in _sort_items(value)]
         case Failed():
@@ -238,12 +238,12 @@ class _Shower:
         return begin + ", ".join(parts) + last + end
 
     def _text(self, value: Any) -> str:
-        room = max(40, self._left)
-        if len(value) <= room:
+        chars_left = max(40, self._left)
+        if len(value) <= chars_left:
             return self._cut(repr(value))
-        room = min(room, _HEAD_CHARS)
-        self._left -= room
-        return f"{value[: room * 3 // 4]!r}…{value[-room // 4 :]!r}"
+        chars_left = min(chars_left, _HEAD_CHARS)
+        self._left -= chars_left
+        return f"{value[: chars_left * 3 // 4]!r}…{value[-chars_left // 4 :]!r}"
 
     def _parts(self, value: Any, depth: int) -> list[str]:
         parts, pairs = list[str](), isinstance(value, dict)
@@ -257,9 +257,9 @@ class _Shower:
         return parts
 
     def _cut(self, text: str) -> str:
-        room = max(40, self._left)
+        chars_left = max(40, self._left)
         self._left -= len(text)
-        return text if len(text) <= room else text[:room] + "…"
+        return text if len(text) <= chars_left else text[:chars_left] + "…"
 
 
 _BRACKETS_BY_TYPE: Mapping[type, str] = {

@@ -181,7 +181,7 @@ class LineReader:
         if self._asking is not None:
             self._print_prompt()
 
-    def use_vi_keys(self, on: bool | None = None) -> None:
+    def use_vi_keys(self, enabled: bool | None = None) -> None:
         """The terminal edits the line."""
 
     async def _read_prompted_line(

@@ -130,9 +130,9 @@ class StreamedText:
         if words:
             sign = self._printer.capabilities.sign("thought")
             self._printer.ensure_blank_line()
-            row, room = f"{sign} {words}", self._printer.free_columns
-            if cells(row) > room:
-                row = cut(row, room - cells(_THINKING_HINT)) + _THINKING_HINT
+            row, width = f"{sign} {words}", self._printer.free_columns
+            if cells(row) > width:
+                row = cut(row, width - cells(_THINKING_HINT)) + _THINKING_HINT
             self._printer.print_text(row, "dim")
         return bool(words)
 

@@ -251,10 +251,10 @@ class TranscriptPrinter:
                 if block.seq not in waited:
                     self._print_waiting_message(block)
                 continue
-            was = stood.get(block.call.id)
-            if block.stage == "running" and (was is None or was.stage != "running"):
+            old = stood.get(block.call.id)
+            if block.stage == "running" and (old is None or old.stage != "running"):
                 self._print_call(block, alone=alone)
-            if was is not None and was.tail != block.tail:
+            if old is not None and old.tail != block.tail:
                 self._doing.set_output(block.call.id, block.tail)
 
     def _print_waiting_message(self, block: MessageBlock) -> None:

@@ -285,9 +285,9 @@ def plain_document(node: Node, options: ExportOptions) -> Iterator[str]:
 
 def _plain_session(session: ExportedSession, options: ExportOptions) -> Iterator[str]:
     yield visible(f"{session.title}\n{_RULE_LINE}\n")
-    wide = max(len(name) for name, _ in session.facts)
+    width = max(len(name) for name, _ in session.facts)
     for name, value in session.facts:
-        yield visible(f"{name:{wide}}  {value}\n")
+        yield visible(f"{name:{width}}  {value}\n")
     yield f"{_RULE_LINE}\n\n"
     screen = _without_reports(session.screen, thoughts=options.thoughts)
     yield transcript(screen, options.label) + "\n"

@@ -416,8 +416,8 @@ def parse_item(line: str) -> ListItem | None:
     blanks = indent_width(rest)
     bare = is_blank(rest)
     # Before code, or without text, only one space belongs to the item.
-    wide = 1 if bare or blanks > CODE_INDENT else blanks
-    return ListItem(match[1], match.end() + wide, bare)
+    width = 1 if bare or blanks > CODE_INDENT else blanks
+    return ListItem(match[1], match.end() + width, bare)
 
 
 def parse_fence(line: str) -> Fence | None:

@@ -177,8 +177,8 @@ class MarkdownRenderer:
         return pieces
 
     def _row_count(self, leaf: Leaf, width: int) -> int:
-        wide = _Margin(leaf, width, symbols=self._signs).left
-        return len(_wrap_prose(self._spans.parse_paragraph(leaf.lines), wide))
+        column_width = _Margin(leaf, width, symbols=self._signs).left
+        return len(_wrap_prose(self._spans.parse_paragraph(leaf.lines), column_width))
 
     def _take_settled_rows(self) -> list[Piece]:
         """The rows of the open paragraph that can no longer change."""
@@ -188,13 +188,16 @@ class MarkdownRenderer:
         if leaf is None:
             return []
         printed = self._open.rows if self._open else 0
-        wide = _Margin(leaf, room, symbols=self._signs).left
-        if sum(map(len, leaf.lines)) <= min(wide, MAX_PROSE_CELLS) and len(leaf.lines) == 1:
+        width = _Margin(leaf, room, symbols=self._signs).left
+        if (
+            sum(map(len, leaf.lines)) <= min(width, MAX_PROSE_CELLS)
+            and len(leaf.lines) == 1
+        ):
             return []
         # The paragraph is parsed again each time: the more marks, the less often.
         many = count_stops("\n".join(leaf.lines)) - _FEW_STOPS
         self._wait = max(0, _CHARS_FOR_STOP * many)
-        settled = self._count_settled(leaf, wide)
+        settled = self._count_settled(leaf, width)
         if settled <= printed:
             return []
         self._open = _OpenParagraph(room, settled)
@@ -256,8 +259,8 @@ class MarkdownRenderer:
             case "heading":
                 yield from _wrap_prose(self._heading(leaf), width)
             case "rule":
-                wide = min(width or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
-                yield (("dim", ("─" if self._signs else "-") * wide),)
+                column_width = min(width or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
+                yield (("dim", ("─" if self._signs else "-") * column_width),)
             case "table":
                 yield from table_lines(
                     leaf.lines,

@@ -51,13 +51,13 @@ def _columns(
 ) -> Iterator[Line]:
     for number, fields in enumerate(grid):
         cut = zip(fields, widths, strict=True)
-        parts = [wrap(text, wide, addresses=False) for text, wide in cut]
+        parts = [wrap(text, width, addresses=False) for text, width in cut]
         for index in range(max(map(len, parts))):
             line: list[Piece] = []
-            for column, (rows, wide) in enumerate(zip(parts, widths, strict=True)):
+            for column, (rows, width) in enumerate(zip(parts, widths, strict=True)):
                 last = column == len(widths) - 1
                 shown = rows[index] if index < len(rows) else ()
-                line += _align(shown, wide, sides[column], last=last)
+                line += _align(shown, width, sides[column], last=last)
                 if not last:
                     line.append(("dim", bar))
             if line and line[-1] == ("dim", bar):
@@ -65,7 +65,7 @@ def _columns(
             yield tuple(line)
         if headed and not number:
             dash, cross = ("─", "─┼─") if bar == " │ " else ("-", "-+-")
-            yield (("dim", cross.join(dash * wide for wide in widths)),)
+            yield (("dim", cross.join(dash * width for width in widths)),)
 
 
 def _align(row: Line, column_width: int, side: Side, *, last: bool) -> Iterator[Piece]:
@@ -105,7 +105,7 @@ def _widths(
     wanted = [max(_width(fields[column]) for fields in grid) for column in range(count)]
     between = 3 * (count - 1)
     if not width or sum(wanted) + between <= width:
-        return [max(wide, 1) for wide in wanted]
+        return [max(column_width, 1) for column_width in wanted]
     if count > _MAX_COLUMNS or width - between < sum(
         min(max(w, 1), _MIN_COLUMN_CELLS) for w in wanted
     ):

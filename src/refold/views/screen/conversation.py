@@ -103,10 +103,10 @@ def message_blocks(
     During a turn, messages wait until they are delivered, and appear at that point.
     """
     match entry.event:
-        case Said() as said:
-            words = _message_block(entry.seq, entry.at, said)
-            if view.turn.seq and not is_from_child(said.sender):
-                return (*open_, replace(words, later=_is_for_later(said, view))), ()
+        case Said() as said_event:
+            words = _message_block(entry.seq, entry.at, said_event)
+            if view.turn.seq and not is_from_child(said_event.sender):
+                return (*open_, replace(words, later=_is_for_later(said_event, view))), ()
             return open_, (words,)
         case Delivered(taken):
             return _take_messages(open_, set(taken))

@@ -43,25 +43,27 @@ def message_lines(
     deleted). `width` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
-    heard = [index for index, candidate in enumerate(blocks) if _is_request(candidate)]
-    first = heard[-last] if 0 < last <= len(heard) else 0
+    request_indexes = [
+        index for index, candidate in enumerate(blocks) if _is_request(candidate)
+    ]
+    first = request_indexes[-last] if 0 < last <= len(request_indexes) else 0
     shown = [b for b in blocks[first:] if _is_request(b) or isinstance(b, AnswerBlock)]
-    wide = max((len(str(block.seq)) for block in shown), default=0)
+    column_width = max((len(str(block.seq)) for block in shown), default=0)
     calls, taken_back = 0, False
-    for block in blocks[first:] if heard else ():
+    for block in blocks[first:] if request_indexes else ():
         if isinstance(block, CallBlock):
             calls += 1
             continue
         if not (_is_request(block) or isinstance(block, AnswerBlock)):
             continue
         if calls:
-            many = "1 call" if calls == 1 else f"{calls} calls"
-            yield (("dim", f"{'':{wide}}  ({many})"),)
+            count_text = "1 call" if calls == 1 else f"{calls} calls"
+            yield (("dim", f"{'':{column_width}}  ({count_text})"),)
             calls = 0
         if isinstance(block, MessageBlock):
             taken_back = block.seq in dropped
         fate = "rewound" if taken_back else _edit_kind(block.seq, edits)
-        yield from _block(block, wide, width, fate, edits.get(block.seq))
+        yield from _block(block, column_width, width, fate, edits.get(block.seq))
 
 
 def _is_request(block: Block) -> bool:
@@ -183,8 +185,8 @@ def _newest_groups(
     """The user's messages, newest first; those that were sent together are one."""
     end = len(messages)
     while end:
-        heard, together = messages[end - 1].delivered, list[conversation.UserText]()
-        while end and messages[end - 1].delivered == heard:
+        delivered_seq, together = messages[end - 1].delivered, list[conversation.UserText]()
+        while end and messages[end - 1].delivered == delivered_seq:
             end -= 1
             together.insert(0, messages[end])
         yield together

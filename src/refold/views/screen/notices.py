@@ -84,8 +84,8 @@ def notice_blocks(
     """The notices of an event. `window` is assumed if the model's is unknown."""
     begins = report = ""
     match entry.event:
-        case Compacted() as made:
-            notice = compaction_notice(made, view, window)
+        case Compacted() as compacted:
+            notice = compaction_notice(compacted, view, window)
         case ChildBorn() as born:
             notice, begins = child_start_line(born, view.children), born.child
         case ChildEnded() as end:
@@ -203,8 +203,8 @@ def _problem_line(entry: Entry) -> Line | None:
             return line(holder_ended_text(entry.event), "warn")
         case AnswerRejected():
             return line("The answer was not accepted: trying again.", "dim")
-        case HookRan() as ran if text := hook_notice(ran):
-            return line(text, "dim" if ran.outcome == "passed" else "warn")
+        case HookRan() as hook_run if text := hook_notice(hook_run):
+            return line(text, "dim" if hook_run.outcome == "passed" else "warn")
         case Settled(failed=why) if why:
             text = f"A background model call failed: {visible(why)}"
             return line(text, "warn")
@@ -226,8 +226,8 @@ def _file_or_plan_notice(entry: Entry) -> Line | None:
         case FileUploaded(path, size):
             return line(f"Uploaded: {escape_to_one_line(path)} ({size:,} bytes)", "dim")
         case FilesRestored(checkpoint, files=count):
-            many = "1 file was" if count == 1 else f"{count} files were"
-            return line(f"{many} restored to event {checkpoint}.", "dim")
+            count_text = "1 file was" if count == 1 else f"{count} files were"
+            return line(f"{count_text} restored to event {checkpoint}.", "dim")
         case MessageEdited(message, text):
             verb = "deleted" if text is None else "edited"
             return line(f"Message {message} was {verb}.", "dim")

@@ -125,8 +125,8 @@ def _blocks(
         new += over
     if kind in conversation.EVENT_KINDS:
         new += conversation.final_answer(entry, view)
-        open_, heard = conversation.message_blocks(open_, entry, view)
-        new += heard
+        open_, delivered_blocks = conversation.message_blocks(open_, entry, view)
+        new += delivered_blocks
     return open_, new
 
 

@@ -168,8 +168,8 @@ def documents_of(
 
 def _encode_conversation(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
-        case kinds.Said() as said:
-            yield _message(said, seq)
+        case kinds.Said() as said_event:
+            yield _message(said_event, seq)
         case kinds.Delivered(messages):
             yield documents.Delivered(seq=seq, messages=messages)
         case kinds.TurnStarted():
@@ -281,7 +281,7 @@ def _encode_session(event: Event, seq: int) -> Iterator[EventDocument]:
             yield BudgetChosen(seq=seq, **asdict(budget))
         case kinds.StepLimitSet(steps):
             yield StepsChosen(seq=seq, steps=steps or None)
-        case HookRan() as ran if text := notices.hook_notice(ran):
+        case HookRan() as hook_run if text := notices.hook_notice(hook_run):
             yield documents.Notice(seq=seq, text=text)
         case kinds.JournalRepaired(lost):
             yield documents.Notice(
@@ -349,11 +349,11 @@ def _encode_side_calls(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case kinds.CompactionRequested(kind, focus):
             yield documents.CompactAsked(seq=seq, kind=kind, focus=focus)
-        case kinds.Compacted() as made:
+        case kinds.Compacted() as compacted:
             yield documents.Compact(
-                seq=seq, kind=made.kind, reason=made.reason, dropped=made.dropped,
-                kept_from=made.first_kept, summary=made.summary, before=made.size_before,
-                after=made.size_after,
+                seq=seq, kind=compacted.kind, reason=compacted.reason, dropped=compacted.dropped,
+                kept_from=compacted.first_kept, summary=compacted.summary, before=compacted.size_before,
+                after=compacted.size_after,
             )  # fmt: skip
         case kinds.Reserved(purpose, model, dollars, tokens):
             yield documents.SideCall(
@@ -430,8 +430,8 @@ def _encode_code(event: Event, seq: int) -> Iterator[EventDocument]:
             yield subagent_documents.VariablesRestored(
                 seq=seq, source=source, kept=dict(kept), lost=dict(lost)
             )
-        case Forked(source, at):
-            yield documents.Forked(seq=seq, source=source, event=at)
+        case Forked(source, forked_seq):
+            yield documents.Forked(seq=seq, source=source, event=forked_seq)
         case kinds.Imported(source, id_, directory):
             yield documents.Imported(
                 seq=seq, source=source, session_id=id_, directory=directory

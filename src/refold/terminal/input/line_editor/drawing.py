@@ -134,7 +134,7 @@ def _extra_row_count(app: Application[Any]) -> int:
     ]
     columns = max(app.output.get_size().columns, 1)
     # A full row wraps to the next only with one more character.
-    return sum(max(wide - 1, 0) // columns for wide in (*above, cursor.x))
+    return sum(max(width - 1, 0) // columns for width in (*above, cursor.x))
 
 
 class DraftEditor:
@@ -156,8 +156,10 @@ class DraftEditor:
             self._app._redraw()  # pyright: ignore[reportPrivateUsage]  # `invalidate` is late
 
     def show_status(self, rows: tuple[Line, ...]) -> None:
-        room = self._printer.free_columns
-        drawn = (piece for row in rows if row for piece in (*truncate(row, room), _ROW_END))
+        width = self._printer.free_columns
+        drawn = (
+            piece for row in rows if row for piece in (*truncate(row, width), _ROW_END)
+        )
         status: Line = tuple(drawn)
         if status != self.status:
             self.status = status

@@ -101,13 +101,15 @@ class PromptToolkitReader:
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        begun, self._shortcuts = text or self._take_unsent_text(), not text
+        initial_text, self._shortcuts = text or self._take_unsent_text(), not text
         self._message_prompt.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.max_status_rows), 6
         )
         try:
             answer = await self._run_prompt(
-                self._message_prompt, lambda: self._with_vi_mode(prompt()), default=begun
+                self._message_prompt,
+                lambda: self._with_vi_mode(prompt()),
+                default=initial_text,
             )
         finally:
             self._message_prompt.app.erase_when_done = False
@@ -217,14 +219,14 @@ class PromptToolkitReader:
         text, self._unsent = self._unsent, ""
         return text
 
-    def use_vi_keys(self, on: bool | None = None) -> bool:
-        if on is None:
+    def use_vi_keys(self, enabled: bool | None = None) -> bool:
+        if enabled is None:
             return self._is_vi
         app = self._message_prompt.app
-        app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
+        app.editing_mode = EditingMode.VI if enabled else EditingMode.EMACS
         # In vi mode Esc is a key of its own, not the first half of Alt and another key.
-        app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
-        return on
+        app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if enabled else (0.5, 1.0)
+        return enabled
 
     def interrupt(self) -> bool:
         # What was entered before Ctrl+C is not lost while the prompt closes.
