@@ -29,7 +29,7 @@ _RETRY_SECONDS = 10
 _MAX_RETRIES = 3
 _PROBE_KEY = ".refold-check"
 _CHECK_KEYS = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have the keys)"
-_REMEDIES: Mapping[str, str] = {
+_REMEDY_TEXTS: Mapping[str, str] = {
     "AccessDenied": _CHECK_KEYS,
     "InvalidAccessKeyId": _CHECK_KEYS,
     "SignatureDoesNotMatch": _CHECK_KEYS,
@@ -199,4 +199,4 @@ def explain(error: Exception) -> str:
         return text.partition("\n")[0].strip()
     message = re.search(r"<Message>([^<]*)</Message>", text)
     reason = f"{code[1]}: {message[1].strip()}" if message else code[1]
-    return f"{reason}{_REMEDIES.get(code[1], '')}"
+    return f"{reason}{_REMEDY_TEXTS.get(code[1], '')}"
