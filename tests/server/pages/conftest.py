@@ -169,13 +169,13 @@ class Watched:
 
 
 class Held:
-    """Documents of one type, which a page gets only when they are released.
+    """Documents of one type and with this text, which a page gets only when they are released.
 
     What follows them waits, too, so that the order is that of the server.
     """
 
-    def __init__(self, page: Any, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, page: Any, kind: str, text: str = "") -> None:
+        self._kind, self._text = kind, text
         self._waiting = list[tuple[Any, str]]()
         self._holds = True
         page.route_web_socket(re.compile("/ws"), self._connect)
@@ -184,7 +184,8 @@ class Held:
         line.connect_to_server().on_message(lambda text: self._pass(line, text))
 
     def _pass(self, line: Any, text: str) -> None:
-        if self._holds and (self._waiting or json.loads(text)["type"] == self._kind):
+        fits = json.loads(text)["type"] == self._kind and self._text in text
+        if self._holds and (self._waiting or fits):
             self._waiting.append((line, text))
         else:
             line.send(text)

@@ -10,6 +10,7 @@ import pytest
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import (
     BOTH,
+    QUICK,
     SLOW,
     WORDS,
     answer,
@@ -92,6 +93,7 @@ def test_the_start_page_offers_to_continue_a_turn_interrupted_by_a_crash(
     send(page, "Go on and on")
     page.locator(".coming", has_text="word20 ").wait_for()
     server.kill()
+    server.write([QUICK])
     server.start()
     again = pages.open(server, path)
 

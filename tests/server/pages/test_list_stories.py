@@ -106,6 +106,27 @@ def test_older_conversations_load_while_the_list_is_scrolled(
     assert card(page, "Question 0 ").count() == 1
 
 
+def test_news_that_overtakes_the_list_stays_in_it(serve: Serve, pages: Watched) -> None:
+    server = serve({"text": "Hello."})
+    page = pages.open(server).context.new_page()
+    held = list[Any]()
+    page.route(
+        "**/api/conversations?limit=40", lambda route: held.append((route, route.fetch()))
+    )
+    page.goto(server.address)
+    send(page, "About moss")
+    answer(page, "Hello.")
+    card(page, "About moss").wait_for()
+
+    route, response = held[0]
+    route.fulfill(response=response)  # as it was before the message
+    while len(held) < 2:  # the page has it, and reads the list again
+        page.wait_for_timeout(20)
+
+    assert response.json() == []
+    assert card(page, "About moss").count() == 1
+
+
 def test_conversations_are_grouped_by_day_and_by_folder(
     serve: Serve, pages: Watched
 ) -> None:

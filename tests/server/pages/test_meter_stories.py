@@ -21,7 +21,7 @@ from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
 from tests.journal.shelves import put_journal
-from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.conftest import Held, Server, Watched
 from tests.server.pages.test_page_stories import BOTH, answer, send
 from tests.server.pages.test_subagent_stories import PHONE
 
@@ -37,8 +37,11 @@ def test_the_bar_shows_how_full_the_context_is_from_the_first_response_on(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path, **options)
+    response = Held(page, "assistant_message")
     send(page, "Who is there?")
+    response.wait(page)
     before = page.locator(".meter").is_visible()
+    response.release()
     answer(page, "Hello.")
 
     page.locator(".meter").wait_for()

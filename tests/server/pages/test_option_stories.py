@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.conftest import Held, Server, Watched
 from tests.server.pages.test_page_stories import BOTH, answer, button, id_of, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -45,8 +45,12 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     dialog.get_by_label(RECORD[path]).check()
     button(page, "Save").click()
     dialog.wait_for(state="detached")
+    status = Held(page, "status")  # has what the dialog shows
     page.reload()
     page.locator(".light[data-state=online]").wait_for()
+    status.wait(page)
+    early = page.locator(".menu").is_visible()
+    status.release()
     dialog = options(page)
     result = (
         dialog.get_by_label(ADDED[path]).input_value(),
@@ -58,6 +62,7 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     send(page, "And now?")
     answer(page, "Again.")
 
+    assert not early
     assert result == (str(more), "0.5", True, True)
     assert unrecorded == []
     assert len(page.request.get(f"{address}/requests").json()) == 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, answer, send
+from tests.server.pages.test_page_stories import answer, send
 from tests.server.pages.test_subagent_stories import PHONE
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -21,12 +21,13 @@ def words_of(page: Any) -> list[str]:
     return [next(k for k in known if k in text) for text in blocks]
 
 
-@BOTH
-@pytest.mark.parametrize("options", [{}, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    ("path", "options"), [("/", PHONE), ("/dev", {})], ids=["phone", "wide"]
+)
 def test_a_steered_message_is_unread_below_the_text_and_then_stands_where_it_was_read(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
-    server = serve({"text": SLOW, "pause": 0.1}, {"text": "Brief."})
+    server = serve({"text": SLOW, "pause": 0.2}, {"text": "Brief."})
     page = pages.open(server, path, **options)
     send(page, "Tell me")
     page.locator(".coming", has_text="A long").wait_for()

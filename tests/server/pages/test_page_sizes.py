@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_accessibility import problems
+from tests.server.pages.test_page_accessibility import problems, request_locator
 from tests.server.pages.test_page_stories import (
     BOTH,
     WORDS,
@@ -15,6 +15,7 @@ from tests.server.pages.test_page_stories import (
     bash,
     button,
     send,
+    wait_for_rest,
     wait_until,
 )
 
@@ -81,14 +82,15 @@ def test_everything_fits_the_width_of_the_window(
     collect_outside("table")
     send(page, "Go on")
     for where in ("command", "change", "question"):
-        request = page.locator(".request")
-        request.wait_for()
+        page.locator(".request").wait_for()
+        request = request_locator(page)
         collect_outside(where)
         name = "Answer" if where == "question" else WORDS[path]["yes"]
         button(page, name).scroll_into_view_if_needed()
         button(page, name).click()
         request.wait_for(state="detached")
     answer(page, "Done.")
+    wait_for_rest(page)
     page.fill("#message", "/plan Two steps")
     page.locator(".send").click()  # Enter would take a suggestion
     page.locator(".request-plan").wait_for()
@@ -148,7 +150,7 @@ def test_answers_of_a_request_are_in_sight_at_200_percent(
 
     send(page, "Write a.txt")
     page.locator(".request").wait_for()
-    page.wait_for_timeout(1200)  # the request gets the focus
+    wait_until(page, "() => document.activeElement.matches('.request')")
 
     for name in (WORDS[path]["yes"], WORDS[path]["no"]):
         box = button(page, name).bounding_box()
@@ -221,8 +223,8 @@ def test_axe_finds_no_serious_problem_on_a_small_screen(
     found += problems(page)
     send(page, "Go on")
     for name in (WORDS[path]["yes"], "Answer"):
-        request = page.locator(".request")
-        request.wait_for()
+        page.locator(".request").wait_for()
+        request = request_locator(page)
         page.wait_for_timeout(300)
         found += problems(page)
         button(page, name).click()

@@ -147,10 +147,11 @@ def test_the_keyboard_leaves_the_terminal_and_other_panels_keep_it(
 def test_a_terminal_follows_the_size_of_its_window(server: Server, pages: Watched) -> None:
     page = open_page(pages, server, **WIDE)
     type_line(page, "trap 'echo size $(stty size)' WINCH")
+    before = page.locator(".xterm-rows > div").count()
     page.set_viewport_size({"width": 1440, "height": 600})
-    page.wait_for_timeout(500)
-    page.set_viewport_size({"width": 1200, "height": 600})
-    page.wait_for_timeout(500)
+    wait_until(
+        page, f"() => document.querySelectorAll('.xterm-rows > div').length < {before}"
+    )
     type_line(page, "clear; echo now $(stty size)")
     wait_for_row(page, "now ")
     size = re.search(r"now (\d+) (\d+)", rows(page))

@@ -169,7 +169,8 @@ def test_a_review_compares_with_a_commit_or_a_message(
 
     page.get_by_text("Nothing has changed since then.").wait_for()
     since.select_option(label="Last message: Change them")
-    page.get_by_text("Nothing has changed since then.").wait_for()
+    page.locator(".review-path", has_text="beside.txt").wait_for()
+    assert texts(page, ".review-path") == ["beside.txt"]  # it was there at that time
 
 
 @pytest.mark.parametrize("width", [360, 1440])

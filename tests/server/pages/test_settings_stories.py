@@ -325,11 +325,11 @@ def test_the_default_mode_and_memory_are_changed_in_the_settings(
     dialog = open_settings(page, "rules")
     modes = dialog.get_by_label("Mode of new conversations").locator("option")
     offered = modes.all_inner_texts()
-    dialog.get_by_label("Mode of new conversations").select_option("accept-edits")
-    page.wait_for_timeout(300)
+    with page.expect_response(lambda response: response.request.method != "GET"):
+        dialog.get_by_label("Mode of new conversations").select_option("accept-edits")
     page.locator("#settings-notes").click()
-    dialog.get_by_label("Conversations get these notes").uncheck()
-    page.wait_for_timeout(300)
+    with page.expect_response(lambda response: response.request.method != "GET"):
+        dialog.get_by_label("Conversations get these notes").uncheck()
     page.keyboard.press("Escape")
     dialog = open_settings(page, "rules")
     mode = dialog.get_by_label("Mode of new conversations").input_value()

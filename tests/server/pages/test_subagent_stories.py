@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.conftest import Held, Server, Watched
 from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, id_of, send
 from tests.server.pages.test_work_stories import TABS, calls, panel
 
@@ -44,10 +44,13 @@ def test_a_running_subagent_opens_and_is_followed_to_its_end(
     page.locator(".request").wait_for()
     button(page, WORDS[path]["yes"]).click()
     page.locator(".request").wait_for(state="detached")
+    response = Held(page, "assistant_message", "There is")
     page.go_forward()
     page.locator(".node-bar").get_by_text(NO_MESSAGES[path]).wait_for()
+    page.locator(".block-heard", has_text=TASK).wait_for()  # it is connected
     (server.workspace / "go").touch()
     page.locator(".coming", has_text="There is").wait_for()  # while it is written
+    response.release()
     answer(page, "There is a door, as far as I can see.")
     step = page.locator(".block-called details")
     step.locator("summary").first.click()

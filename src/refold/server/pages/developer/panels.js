@@ -142,9 +142,11 @@ function pretty(text) {
 /** A panel that reads one report of the server, again after each turn. */
 function report(element, page, part, draw) {
   let turn = -1;
+  const begin = api.readings();
   const read = async () => {
+    const isLast = begin();
     const shown = await api.get(api.of(page.conversation.id, part)).then(draw, (error) => h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
-    if (page.panelNow === panel) fill(element, shown); // another panel may have the element by now
+    if (page.panelNow === panel && isLast()) fill(element, shown); // another panel may have the element by now
   };
   const panel = { changed: (screen) => {
     const now = `${screen.turn} ${screen.steps} ${screen.children.length}`;
@@ -157,27 +159,36 @@ function report(element, page, part, draw) {
 }
 
 function requests(element, page) {
+  const rows = new Map(); // by the number of its event: one that is open stays open
   return report(element, page, "requests", (found) => {
     if (!found.length) return h("p", { class: "empty" }, t.noRequests);
-    return h("ol", { class: "rows" }, found.toReversed().map((each) => h("li", {}, request(each, page))));
+    return h("ol", { class: "rows" }, found.toReversed().map((each) => {
+      const row = rows.get(each.seq) ?? request(each, page);
+      rows.set(each.seq, row);
+      row.load();
+      return h("li", {}, row.element);
+    }));
   });
 }
 
 function request(each, page) {
   const body = h("div", { class: "fold-body" });
+  let isComplete = false;
   const load = async () => {
-    if (body.hasChildNodes()) return;
+    if (isComplete || !element.open) return;
     try {
       const whole = await api.get(api.of(page.conversation.id, "requests", String(each.seq)));
       const part = (title, value) => value ? h("section", {}, h("h3", {}, title),
         h("pre", { class: "wire", tabindex: "0" }, exact(typeof value === "string" ? pretty(value) : JSON.stringify(value, null, 2)))) : null;
+      isComplete = Boolean(whole.response);
       fill(body, part(t.requestBody, whole.request), part(t.responseBody, whole.response));
     } catch (error) {
       fill(body, h("p", { class: "problem" }, t.dialogFailed(error.message)));
     }
   };
-  return h("details", { class: "fold", on: { toggle: (event) => event.target.open && load() } },
+  const element = h("details", { class: "fold", on: { toggle: load } },
     h("summary", {}, h("span", { class: "seq" }, `#${each.seq}`), h("span", { class: "subject" }, onOneLine(each.target ?? ""))), body);
+  return { element, load };
 }
 
 function tree(element, page) {

@@ -49,6 +49,18 @@ export const put = (path, bytes, json) => request("PUT", path, json === undefine
 export const putBeside = (path, bytes) => put(`${path}?rename=true`, bytes);
 export const remove = (path) => request("DELETE", path);
 
+/**
+ * For a place that is read again and again: `begin()` gives a function that says whether no reading
+ * has begun since. Answers come in any order, and that to the last request counts.
+ */
+export function readings() {
+  let last = 0;
+  return function begin() {
+    const number = (last += 1);
+    return () => number === last;
+  };
+}
+
 /** Bytes of an address, as a `Blob`. */
 export async function blob(path) {
   const answer = await fetch(path, { credentials: "same-origin" });

@@ -32,7 +32,7 @@ export function downloadLink(id, path, texts, words = path) {
 
 export class FilesPanel {
   constructor(element, texts, id, say) {
-    Object.assign(this, { element, texts, id, say, folder: "" });
+    Object.assign(this, { element, texts, id, say, folder: "", beginReading: api.readings() });
     this.list = h("ul", { class: "files" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.where = h("p", { class: "where" });
@@ -51,8 +51,10 @@ export class FilesPanel {
   }
 
   async show(folder = this.folder) {
+    const isLast = this.beginReading();
     try {
       const all = await listFolder(this.id, folder);
+      if (!isLast()) return;
       const rows = all.filter((row) => this.showsHidden || !this.texts.showHidden || !row.name.startsWith("."));
       this.hidden.hidden = rows.length === all.length;
       this.folder = folder;

@@ -25,6 +25,8 @@ export class ConversationList {
     this.activities = new Map(); // by id, also of those that are not shown
     this.archived = false; // are those shown?
     this.next = ""; // the address of the next page
+    this.beginReading = api.readings();
+    this.news = null; // what has changed since the reading began that is under way
     this.line = NO_LINE;
     this.ready = new Promise((resolve) => { this.isReady = resolve; }); // the first rows are there, or cannot be had
     this.search = h("input", {
@@ -69,16 +71,22 @@ export class ConversationList {
 
   /** The first page, or what a search finds. */
   async load() {
+    const isLast = this.beginReading();
+    this.news = [];
     const words = this.search.value.trim();
     const address = words ? `/api/conversations?q=${encodeURIComponent(words)}` : this.first();
     const { body, next } = await api.getPage(address).catch((error) => {
       if (error.status === 401) this.on.loggedOut();
       return {};
     });
+    if (!isLast()) return;
+    const { news } = this; // it may be newer than the answer
+    this.news = null;
     if (!body || words !== this.search.value.trim()) return;
     this.cards.clear();
     this.add(words ? bySession(body) : body);
     this.next = next;
+    for (const each of news) this.takeCards(each);
     this.draw();
     this.on.changed();
   }
@@ -119,21 +127,26 @@ export class ConversationList {
     else this.draw();
   }
 
-  take({ changed, gone }) {
-    for (const card of changed) this.takeCard(card);
-    for (const id of gone) {
-      this.cards.delete(id);
-      this.activities.delete(id);
-    }
+  take(news) {
+    this.news?.push(news);
+    const begins = ({ id, activity }) => activity === "waiting" && this.activities.get(id) !== "waiting";
+    for (const card of news.changed.filter(begins)) this.tell(card);
+    this.takeCards(news);
     this.on.changed();
     clearTimeout(this.drawing);
     this.drawing = setTimeout(() => this.draw(), DRAW_PAUSE);
   }
 
+  takeCards({ changed, gone }) {
+    for (const card of changed) this.takeCard(card);
+    for (const id of gone) {
+      this.cards.delete(id);
+      this.activities.delete(id);
+    }
+  }
+
   takeCard(card) {
-    const before = this.activities.get(card.id);
     this.activities.set(card.id, card.activity);
-    if (card.activity === "waiting" && before !== "waiting") this.tell(card);
     if (this.search.value.trim()) return;
     const listed = isArchived(card) === this.archived;
     const last = this.next && this.sorted().at(-1); // what is older comes with its page

@@ -498,9 +498,10 @@ class Page {
     }
   }
 
+  /** The menu is there once all is told that its dialogs show. */
   makeMenu() {
     const t = this.texts;
-    this.menu.hidden = isNode(this.conversation.id);
+    this.menu.hidden = isNode(this.conversation.id) || !this.conversation.caughtUp;
     if (this.menu.hidden) return;
     const item = (label, click) => h("button", { type: "button", on: { click: () => { this.menu.open = false; click(); } } }, label);
     const card = this.list.cards.get(this.conversation.id) ?? {};
@@ -568,8 +569,12 @@ class Page {
   }
 
   async offered(kind) {
-    this.offers[kind] ??= api.get(this.address(kind)).then(named).catch(() => []);
-    return this.offers[kind];
+    const { offers } = this;
+    offers[kind] ??= api.get(this.address(kind)).then(named).catch(() => {
+      delete offers[kind]; // it is asked again
+      return [];
+    });
+    return offers[kind];
   }
 
   /** Of the conversation, or of a new one in the usual folder. */
@@ -612,6 +617,7 @@ class Page {
   changed(screen) {
     const before = this.before;
     this.before = screen;
+    if (this.menu.hidden) this.makeMenu();
     this.transcript.show(screen);
     this.requests.show(screen, this.conversation.readOnly);
     this.nodeBar.show(screen);
