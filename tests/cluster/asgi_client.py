@@ -1,9 +1,12 @@
-"""Requests to an ASGI application in this process."""
+"""Requests and WebSockets to an ASGI application in this process."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import Struct
 
 from refold.server.guard import App
@@ -17,6 +20,35 @@ class Answer(Struct, frozen=True):
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+class AsgiSocket:
+    """An open WebSocket: orders go in, documents come out."""
+
+    def __init__(
+        self, inbox: MemoryObjectSendStream[Any], outbox: MemoryObjectReceiveStream[Any]
+    ) -> None:
+        self._inbox, self._outbox = inbox, outbox
+
+    async def send(self, order: object) -> None:
+        await self._inbox.send({"type": "websocket.receive", "text": json.dumps(order)})
+
+    async def document(self, kind: str) -> Any:
+        """The next document of this type."""
+        async for message in self._outbox:
+            assert message["type"] != "websocket.close", message
+            if message["type"] == "websocket.send":
+                document = json.loads(message["text"])
+                if document["type"] == kind:
+                    return document
+        raise AssertionError(f"the socket ended before a document {kind!r}")
+
+    async def close_code(self) -> int:
+        """The code with which the server closes it; documents until then are dropped."""
+        async for message in self._outbox:
+            if message["type"] == "websocket.close":
+                return message["code"]
+        raise AssertionError("the server did not close the socket")
 
 
 class AsgiClient:
@@ -61,3 +93,23 @@ class AsgiClient:
         body_parts = [m.get("body", b"") for m in messages[1:]]
         pairs = {n.decode().lower(): v.decode("latin-1") for n, v in messages[0]["headers"]}
         return Answer(messages[0]["status"], pairs, b"".join(body_parts))
+
+    @asynccontextmanager
+    async def socket(self, path: str) -> AsyncGenerator[AsgiSocket]:
+        """A WebSocket to this path, which the client leaves at the end of the block."""
+        inbox, receive = anyio.create_memory_object_stream[Any](100)
+        send, outbox = anyio.create_memory_object_stream[Any](10_000)
+        name, _, query = path.partition("?")
+        scope: Any = {
+            "type": "websocket", "path": name, "raw_path": name.encode(),
+            "query_string": query.encode(), "root_path": "", "scheme": "ws",
+            "http_version": "1.1", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+            "headers": [(n.encode(), v.encode("latin-1")) for n, v in self._headers.items()],
+            "subprotocols": [],
+        }  # fmt: skip
+        with inbox, receive, send, outbox:
+            async with anyio.create_task_group() as group:
+                await inbox.send({"type": "websocket.connect"})
+                group.start_soon(self._app, scope, receive.receive, send.send)
+                yield AsgiSocket(inbox, outbox)
+                await inbox.send({"type": "websocket.disconnect", "code": 1000})

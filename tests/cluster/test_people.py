@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from msgspec.structs import replace
 
 from refold.client.nodes.database_orders import DatabaseOrders
 from refold.client.protocol import SendMessage
@@ -17,6 +18,8 @@ from refold.cluster.session_runner import ProcrastinateRunner
 from refold.cluster.sessions import PostgreSQLSessions
 from refold.cluster.tenant_status import read_status
 from refold.errors import BadInput, JournalError
+from refold.journal.events.kinds import SessionStarted
+from refold.server.people import tenants
 from refold.server.people.access import TOKEN_PREFIX
 from tests.cluster.asgi_client import AsgiClient
 from tests.cluster.people_service import ADDRESS, PeopleService
@@ -46,7 +49,10 @@ async def service(server: Server, tmp_path: Path) -> AsyncGenerator[PeopleServic
 async def store_session(server: Server, tenant: str, directory: Path, text: str) -> None:
     def store() -> None:
         database = Database(server.url, tenant)
-        record(PostgreSQLSessions(database, directory), ONE, *talk(directory, text))
+        started, *others = talk(directory, text)
+        assert isinstance(started, SessionStarted)
+        sessions = PostgreSQLSessions(database, directory)
+        record(sessions, ONE, replace(started, id=ONE), *others)
         database.close()
 
     await to_thread.run_sync(store)
@@ -130,6 +136,59 @@ async def test_roles_decide_who_changes_people_reads_the_audit_and_orders(
     assert (await auditor.ask("PATCH", there, {"name": "mine"})).status == 403
     assert (await member.ask("DELETE", there)).status == 403
     assert (await auditor.ask("DELETE", there)).status == 403
+
+
+async def test_an_auditor_reads_a_websocket_and_its_orders_are_refused(
+    service: PeopleService, tenant: str, server: Server, tmp_path: Path
+) -> None:
+    await store_session(server, tenant, tmp_path, "Shared.")
+    auditor = await service.client(tenant, "eve", "auditor")
+    admin = await service.client(tenant, "boss", "admin")
+
+    async with auditor.socket(f"/api/conversations/{ONE}/ws?after=0") as socket:
+        message = await socket.document("user_message")
+        await socket.send({"type": "user_message", "text": "Obey.", "client_key": "k1"})
+        refusal = await socket.document("error")
+        await socket.send({"type": "snapshot", "client_key": "k2"})
+        snapshot = await socket.document("snapshot")
+    messages = await admin.ask("GET", f"/api/conversations/{ONE}/messages")
+    audit = await admin.ask("GET", "/api/audit")
+
+    assert message["text"] == "Shared."
+    assert (refusal["client_key"], refusal["reason"]) == (
+        "k1",
+        "an auditor reads conversations, and orders nothing",
+    )
+    assert snapshot["conversation"] == ONE
+    assert b"Obey." not in messages.body
+    assert b"user_message" not in audit.body
+
+
+@pytest.mark.parametrize("path", [f"/api/conversations/{ONE}/ws", "/api/conversations/ws"])
+@pytest.mark.parametrize("ends_with", ["token", "lock", "role"])
+async def test_a_websocket_closes_when_its_person_may_use_it_no_more(
+    service: PeopleService, tenant: str, server: Server, tmp_path: Path, path: str, ends_with: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tenants, "CHECK_SECONDS", 0.02)
+    await store_session(server, tenant, tmp_path, "Shared.")
+    ann = await service.client(tenant, "ann")
+    admin = await service.client(tenant, "boss", "admin")
+    (token,) = (await ann.ask("GET", "/api/tokens")).json
+
+    async with ann.socket(path) as socket:
+        if path.startswith("/api/conversations/ws"):
+            await ann.ask("GET", "/api/me")
+        else:
+            await socket.document("status")
+        if ends_with == "token":
+            await admin.ask("DELETE", f"/api/tokens/{token['id']}")
+        else:
+            changes = {"locked": True} if ends_with == "lock" else {"role": "auditor"}
+            await admin.ask("PATCH", "/api/people/ann", changes)
+        code = await socket.close_code()
+
+    assert code == 1008
 
 
 async def test_settings_and_folders_of_the_node_are_not_served_to_people(
