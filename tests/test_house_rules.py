@@ -293,6 +293,7 @@ MAY_OPEN = {
     "refold/place/": "files of the workspace, beneath its roots, and what is kept of them",
     "refold/safe_open.py": "our own, through no link",
     "refold/journal/": "the sessions, in our data directory",
+    "refold/cluster/sealing.py": "a file of keys that an operator names",
     "refold/cluster/sessions.py": "the copy of a session, in a temporary directory",
     "refold/logs/": "our log",
     "refold/config/": "settings and instructions, which a person writes and may link",

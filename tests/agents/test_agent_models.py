@@ -1,6 +1,6 @@
 """The model of an agent: by its role, and called in the way that the agent acts."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import anyio
@@ -8,6 +8,7 @@ import pytest
 from msgspec import Struct, convert
 
 from refold.app.models import Models, ModelTraits
+from refold.config.api_keys import TenantKey
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.provider.port import CallDelta, Delta, Provider, Request
@@ -29,6 +30,7 @@ CALL = '<tool_call>{"name": "think", "arguments": {"thought": "Well."}}</tool_ca
 class Asked(Struct):
     provider: Provider | None = None
     model: str = ""
+    tenant_keys: Mapping[str, TenantKey] = {}
     script: Path | None = None
     record: Path | None = None
     replay: Path | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Raw, Struct
 
 from refold.agents.profile import Profile
+from refold.config.api_keys import TenantKey
 from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.provider.port import Provider
@@ -27,6 +28,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     like: str = ""  # the trusted directory that the folder is a worktree of
     own_system: str = ""  # replaces our system text
     more_system: str = ""  # added to it
+    tenant_keys: Mapping[str, TenantKey] = {}  # by provider, on a worker
     script: Path | None = None  # answers from a file instead of a model
     record: Path | None = None  # a cassette to write model calls to
     replay: Path | None = None  # a cassette to take the answers from

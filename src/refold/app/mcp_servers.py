@@ -221,11 +221,11 @@ class McpServers:
 
     @cached_property
     def connections(self) -> "Connections":
-        from refold.config.mcp_tokens import StoredGrants
+        from refold.config.mcp_tokens import grant_store
         from refold.mcp.connections import Connections, McpContext
         from refold.mcp.manifests import Manifests
 
-        grants = StoredGrants(self._paths, self._learn)
+        grants = grant_store(self._paths, self._learn)
         outside = McpContext(
             self.programs.commands,
             self.programs.prepare,

@@ -6,13 +6,14 @@ turn ends with a sentence, and the user's message is not lost.
 
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from refold.config.api_keys import Keys
+from refold.config.api_keys import Keys, TenantKey
 from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
@@ -54,6 +55,17 @@ NO_MODEL_TEXT = (
 )
 
 
+class ConnectionOptions(Struct, frozen=True):
+    """`timed` is set if the caller limits the time of each turn."""
+
+    script: "Path | None" = None
+    timed: bool = False
+    tenant_keys: Mapping[str, TenantKey] = MappingProxyType({})
+
+
+NO_CONNECTION_OPTIONS = ConnectionOptions()
+
+
 class Connections:
     """The open connections, each made at its first use."""
 
@@ -63,13 +75,12 @@ class Connections:
         paths: Paths,
         environ: Mapping[str, str],
         keys: Mapping[str, str],
-        script: "Path | None" = None,
-        *,
-        timed: bool = False,
+        options: ConnectionOptions = NO_CONNECTION_OPTIONS,
     ) -> None:
-        """`timed` is set if the caller limits the time of each turn."""
+        settings = _with_addresses(settings, options.tenant_keys)
+        own_keys = {provider: own.key for provider, own in options.tenant_keys.items()}
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._script, self._timed = script, timed
+        self._script, self._timed = options.script, options.timed
         self.known = _provider_specs(settings)
         of_servers = {name for spec in self.known for name in spec.secret_envs}
         self._secrets = of_servers | key_names(settings.commands)
@@ -77,9 +88,11 @@ class Connections:
             environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
         )
         # All known keys.
-        self.masks = Redactor((*secrets, *keys.values()), self._mask_key)
+        self.masks = Redactor(
+            (*secrets, *keys.values(), *own_keys.values()), self._mask_key
+        )
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
-        self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
+        self.keys = Keys(settings.providers, environ, keys, self.masks.learn, own_keys)
         self._open: dict[tuple[str, str], Provider] = {}  # by name and format
         self._late: dict[str, LazyProvider] = {}
         self._closing: list[ConnectedProvider] = []
@@ -376,6 +389,16 @@ def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
             quirks=_quirks(name, spec.quirks, own.quirks),
         )
     return tuple(specs.values())
+
+
+def _with_addresses(settings: Settings, keys: Mapping[str, TenantKey]) -> Settings:
+    """The settings with the addresses that belong to these keys."""
+    addresses = {
+        name: replace(settings.providers.get(name, OwnProvider()), base_url=key.base_url)
+        for name, key in keys.items()
+        if key.base_url
+    }
+    return replace(settings, providers={**settings.providers, **addresses})
 
 
 def _quirks(name: str, quirks: Quirks, overrides: Mapping[str, bool | str]) -> Quirks:

@@ -14,9 +14,11 @@ from refold.agents.profile import Acting
 from refold.app.model_connections import (
     LOCAL_PREFIX,
     SCRIPT_PREFIX,
+    ConnectionOptions,
     Connections,
     Unconnected,
 )
+from refold.config.api_keys import TenantKey
 from refold.config.paths import Paths
 from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
@@ -47,6 +49,8 @@ class ModelRequest(Protocol):
 
     @property
     def model(self) -> str: ...
+    @property
+    def tenant_keys(self) -> Mapping[str, TenantKey]: ...
     @property
     def script(self) -> "Path | None": ...
     @property
@@ -98,8 +102,8 @@ class Models:
     ) -> None:
         self._settings, self._environ = settings, environ
         self._asked = request
-        connections = partial(Connections, script=request.script, timed=request.timed)
-        self.connections = connections(settings, paths, environ, keys)
+        options = ConnectionOptions(request.script, request.timed, request.tenant_keys)
+        self.connections = Connections(settings, paths, environ, keys, options)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)

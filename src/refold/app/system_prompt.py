@@ -125,7 +125,7 @@ class SystemPromptBuilder:
         self._directory = ground.roots[0]
         self.root = root_of(self._directory)
         self._own = Facts(
-            own=tuple(map(os.path.realpath, (paths.config, paths.data, paths.state))),
+            own=paths.own,
             trees=user_trees(paths, ground.roots),
         )
         self._trusted: str | None = None

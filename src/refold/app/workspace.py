@@ -88,9 +88,7 @@ class Workspace:
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
         self._where, self._home, self._main = directories, home(environ), main
-        self._own = tuple(
-            dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
-        )
+        self._own = paths.own
         # Commands run what skills bring; ours may lie where a sandbox hides things.
         self._shared = (
             os.path.join(self._own[0], "skills"),

@@ -20,9 +20,12 @@ from refold.config.api_keys import key_problem
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, print_note, write
-from refold.provider.spec import ProviderSpec
 from refold.views.escape import escape_to_one_line
 
+ARGUMENT_SHOWS_KEY = (
+    "a key on the command line is visible to other programs and saved by the shell: "
+    "make a new one, and give it when asked, or from a pipe"
+)
 _MAX_KEY_CHARS = 65536  # characters that are read from a pipe
 
 
@@ -63,11 +66,8 @@ def run(args: Namespace) -> int:
 def _set(keys: ProviderKeys, args: Namespace) -> int:
     spec = keys.spec(args.provider)
     if args.rest:
-        raise BadInput(
-            "a key on the command line is visible to other programs and saved by the shell: "
-            "make a new one, and give it when asked, or from a pipe"
-        )
-    key = _read_typed_key(spec) if sys.stdin.isatty() else _read_piped_key()
+        raise BadInput(ARGUMENT_SHOWS_KEY)
+    key = read_key(spec.label)
     if problem := key_problem(key):
         raise BadInput(f"this is not a key: {problem}; nothing was saved")
     change = keys.store(spec, key, in_keyring=args.keyring)
@@ -78,14 +78,19 @@ def _set(keys: ProviderKeys, args: Namespace) -> int:
     return 0
 
 
-def _read_typed_key(spec: ProviderSpec) -> str:
+def read_key(label: str) -> str:
+    """What is typed without echo at a terminal, or comes from a pipe."""
+    return _read_typed_key(label) if sys.stdin.isatty() else _read_piped_key()
+
+
+def _read_typed_key(label: str) -> str:
     import warnings
     from getpass import GetPassWarning, getpass
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", GetPassWarning)
         try:
-            return getpass(f"The key of {spec.label} (it is not shown): ").strip()
+            return getpass(f"The key of {label} (it is not shown): ").strip()
         except EOFError:
             return ""
         except GetPassWarning as error:

@@ -142,6 +142,7 @@ def launch_at(
 ) -> Launch:
     """A start for a page or an editor. All that share `index` write with its threads."""
     from refold.client.new_conversation import EditorConversation
+    from refold.config.tenant_keys import read_tenant_keys  # workers have some
 
     flags: dict[str, object] = {
         "preset": draft.preset or None,
@@ -154,6 +155,7 @@ def launch_at(
         model=draft.model or args.model,
         trust=draft.trust,
         more_system=draft.system_prompt,
+        tenant_keys=read_tenant_keys(paths),
         sessions=index,
     )
     if isinstance(draft, EditorConversation):

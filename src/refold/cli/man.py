@@ -66,6 +66,10 @@ _VARIABLE_ROWS = (
         "REFOLD_BUCKET",
         "s3://BUCKET/PREFIX for large content of that database, and for files that follow a session.",
     ),
+    (
+        "REFOLD_CLUSTER_KEY",
+        "A file of keys that seal the secrets of tenants; for workers only.",
+    ),
     ("REFOLD_TEMPORAL", "HOST:PORT of the Temporal of workers and web nodes."),
     ("REFOLD_NATS", "The NATS of workers and web nodes, as a URL."),
     ("REFOLD_TENANT", "The tenant whose sessions in that database are seen."),

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from refold.config.mcp_tokens import StoredGrants
+from refold.config.mcp_tokens import GrantPlace, grant_store
 from refold.config.paths import Paths
 from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput
@@ -36,7 +36,9 @@ def add_arguments(parsers: Any) -> None:
 
 
 def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
-    store, server = StoredGrants(paths, _mask_nothing), resolve(server, os.environ)
+    in_keyring: bool | None = getattr(args, "keyring", None)
+    store = grant_store(paths, _mask_nothing, in_keyring=in_keyring)
+    server = resolve(server, os.environ)
     if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in
@@ -48,16 +50,14 @@ def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
         )
     finally:
         browser.close()
-    store.write(server.name, server.url, grant, in_keyring=args.keyring)
-    place = (
-        "in the keyring" if args.keyring else f"in {escape_to_one_line(str(store.file))}"
-    )
+    store.write(server.name, server.url, grant)
+    place = escape_to_one_line(store.place)
     write(f"You are logged in at {server.name}; its tokens are kept {place}.\n")
     write(f"refold mcp test {server.name} lists its tools.\n")
     return 0
 
 
-def _log_out(server: ServerConfig, store: StoredGrants) -> int:
+def _log_out(server: ServerConfig, store: GrantPlace) -> int:
     if not store.remove(server.name, server.url):
         print_error(f"there was no login at the MCP server {server.name}")
         return 1
@@ -65,7 +65,7 @@ def _log_out(server: ServerConfig, store: StoredGrants) -> int:
     return 0
 
 
-def _stored_grant(server: ServerConfig, store: StoredGrants) -> Grant | None:
+def _stored_grant(server: ServerConfig, store: GrantPlace) -> Grant | None:
     try:
         return store.read(server.name, server.url)
     except BadInput as error:

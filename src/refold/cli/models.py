@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from refold.app.models import ROLE_NAMES, Models
-from refold.config.api_keys import Keys
+from refold.config.api_keys import Keys, TenantKey
 from refold.config.credentials import read as stored_keys
 from refold.config.load import load
 from refold.config.paths import paths
@@ -148,6 +148,7 @@ class NoModelOptions(Struct, frozen=True):
     """A start without any options about models."""
 
     model: str = ""
+    tenant_keys: Mapping[str, TenantKey] = {}
     script: None = None
     record: None = None
     replay: None = None

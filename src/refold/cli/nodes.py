@@ -31,6 +31,7 @@ from refold.cli.subcommands import SubcommandEntry
 from refold.client.host import HostPaths
 from refold.client.launch import real_directories
 from refold.config.paths import DEFAULT_TENANT, current_directory, paths
+from refold.config.tenant_keys import read_tenant_keys
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 
@@ -59,6 +60,9 @@ def _add_common_arguments(parser: ArgumentParser) -> None:
 
 def add_worker_arguments(parser: ArgumentParser) -> None:
     _add_common_arguments(parser)
+    parser.add_argument("--secrets-dir", type=Path, metavar="DIR",
+        help="read the keys of the tenant from DIR/TENANT/PROVIDER, and from PROVIDER.url beside it the "
+        "address of a gateway")  # fmt: skip
     parser.add_argument("--drain-seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
         help=f"after SIGTERM, wait so long for running turns (default: {_DRAIN_SECONDS}); "
         "other workers continue the rest")  # fmt: skip
@@ -79,7 +83,9 @@ def run_worker(args: Namespace) -> int:
     services = _services(args)
     from refold.client.nodes.worker_host import WorkerHost
 
-    places = paths(os.environ)
+    directory: Path | None = args.secrets_dir
+    places = replace(paths(os.environ), tenant_keys=directory and directory.absolute())
+    read_tenant_keys(places)  # a worker without its keys does not start
     index = session_index(places)
     start = partial(launch_at, args, places, index)
     host = WorkerHost(services, index, _host_paths(args), start)
@@ -101,6 +107,10 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
 
 def run_web_node(args: Namespace) -> int:
     """Show the sessions of the database, and take orders, until SIGTERM or SIGINT."""
+    if paths(os.environ).cluster_key is not None:
+        raise BadInput(
+            "REFOLD_CLUSTER_KEY is set, and a web node must not have that key: give it to workers only"
+        )
     setup = listen_options(args)
     if args.oidc:
         return _serve_people(args, setup)

@@ -19,6 +19,7 @@ UNIT_NAME = "refold-schedule"
 _RUNS_SYSTEMD = Path("/run/systemd/system")
 _PASSED_VARIABLES = (
     "REFOLD_BUCKET",
+    "REFOLD_CLUSTER_KEY",
     "REFOLD_HOME",
     "REFOLD_SESSIONS",
     "REFOLD_TENANT",

@@ -9,17 +9,21 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from refold.app.session_index import tenant_sessions
 from refold.cli.subcommands import SubcommandEntry
-from refold.config.paths import paths
+from refold.cli.tenant_keys import add_keys_arguments, run_keys
+from refold.config.paths import DEFAULT_TENANT, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
+from refold.values.usage import Spent
 
 if TYPE_CHECKING:
     from refold.cluster.people import People
@@ -31,9 +35,13 @@ _NO_LIMIT = "none"
 
 def add_tenants_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    actions.add_parser("list", help="list the tenants and what they spent, as JSON lines")
+    add_keys_arguments(
+        actions.add_parser("keys", help="store keys for the workers of a tenant")
+    )
     for name, about in (
         ("add", "let people of this tenant log in"),
-        ("show", "show how many people and sessions it has"),
+        ("show", "show how many people and sessions it has, and what it spent"),
         ("limit", "limit how many sessions run at once"),
         ("audit", "write the audit as JSON lines"),
         ("export", "write all that is stored of it to a tar"),
@@ -85,7 +93,7 @@ def _add_effects(action: ArgumentParser, name: str) -> None:
 
 def run_tenants(args: Namespace) -> int:
     actions = {
-        "add": _add, "show": _show, "limit": _limit, "audit": _audit, "export": _export,
+        "add": _add, "list": _list, "keys": run_keys, "show": _show, "limit": _limit, "audit": _audit, "export": _export,
         "delete": _delete,
     }  # fmt: skip
     return _run(args, actions[args.what])
@@ -111,7 +119,8 @@ def _run(args: Namespace, action: Action) -> int:
         raise BadInput(
             "REFOLD_SESSIONS names no database: set it, as in postgresql://owner@host/database"
         )
-    with closing(Database(places.sessions, args.tenant)) as database:
+    tenant = getattr(args, "tenant", DEFAULT_TENANT)
+    with closing(Database(places.sessions, tenant)) as database:
         database.check()
         sessions = tenant_sessions(places, database)
         anyio.run(action, People(database), sessions, args)
@@ -123,9 +132,32 @@ async def _add(people: "People", sessions: "PostgreSQLSessions", args: Namespace
     write(f"people of {args.tenant} can log in\n")
 
 
+async def _list(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    from refold.cluster.database import Database
+    from refold.cluster.sessions import PostgreSQLSessions
+
+    places = paths(os.environ)
+    for tenant in await people.tenants():
+        with closing(Database(places.sessions, tenant)) as database:
+            await _write_tenant(tenant, people, PostgreSQLSessions(database, places.data))
+
+
 async def _show(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
-    size = await people.tenant_size(args.tenant)
-    write(msgspec.json.encode(size).decode() + "\n")
+    await _write_tenant(args.tenant, people, sessions)
+
+
+async def _write_tenant(
+    tenant: str, people: "People", sessions: "PostgreSQLSessions"
+) -> None:
+    """The size of a tenant, and the cost that its sessions have recorded."""
+    size = await people.tenant_size(tenant)
+    cards = await to_thread.run_sync(lambda: sessions.catalogue().cards(seconds=inf))
+    spent = sum((card.spent + card.below for card in cards), Spent())
+    document = {
+        "tenant": tenant, **msgspec.structs.asdict(size),
+        "dollars": round(spent.dollars, 6), "responses": spent.answers, "unpriced": spent.unpriced,
+    }  # fmt: skip
+    write(msgspec.json.encode(document).decode() + "\n")
 
 
 async def _limit(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
@@ -197,7 +229,7 @@ async def _delete_person(
         more = f", and {len(begun)} sessions" if begun else ""
         raise BadInput(_NO_YES.format(what=f"{args.subject}{more}"))
     for session in begun:
-        await anyio.to_thread.run_sync(sessions.delete, session)
+        await to_thread.run_sync(sessions.delete, session)
     await people.delete_person(args.tenant, args.subject)
     write(f"{args.subject} was deleted, and {len(begun)} sessions\n")
 

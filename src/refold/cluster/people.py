@@ -43,7 +43,7 @@ select (select count(*) from refold.person where tenant = refold.tenant()) as pe
   max_running from refold.tenant_settings where tenant = refold.tenant()
 """
 _TENANT_TABLES = (
-    "login", "person", "placed_order", "card", "words", "line", "blob", "journal", "audit",
+    "secret", "login", "person", "placed_order", "card", "words", "line", "blob", "journal", "audit",
     "tenant_settings",
 )  # fmt: skip
 
@@ -121,6 +121,12 @@ class People:
         if row is None:
             raise unknown_tenant(tenant)
         return TenantSize(row["people"], row["sessions"], row["max_running"])
+
+    async def tenants(self) -> Sequence[str]:
+        """The names of all tenants. Only the owner of the tables sees more than its own."""
+        query = "select tenant from refold.tenant_settings order by tenant"
+        rows: Any = await self._as_tenant("", lambda db: db.fetch(query))
+        return [row["tenant"] for row in rows]
 
     async def limit_tenant(self, tenant: str, max_running: int | None) -> None:
         query = "update refold.tenant_settings set max_running = $1 where tenant = refold.tenant()"

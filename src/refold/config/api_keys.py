@@ -1,7 +1,7 @@
 """The sources of a provider's key, and the order in which they are tried.
 
-First the environment, then the `key_command` of the settings, then the keyring of the
-operating system, then `credentials.toml`. The command and the keyring may take long and ask the
+First the key of a tenant, on a worker, then the environment, then the `key_command` of the
+settings, then the keyring of the operating system, then `credentials.toml`. The command and the keyring may take long and ask the
 user something, so each is used once, when the key is needed. `credentials` and `keyring`
 store keys.
 """
@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -26,9 +27,19 @@ from refold.provider.spec import ProviderSpec
 from refold.session.redactor import Redactor
 from refold.values.secret_mask import SECRET_MASK
 
-Source: TypeAlias = Literal["environment", "key_command", "keyring", "file"]
+Source: TypeAlias = Literal["tenant", "environment", "key_command", "keyring", "file"]
 _MAX_KEY_CHARS = 4096
 _QUOTE_CHARS = "\"'`“”‘’"
+
+
+class TenantKey(Struct, frozen=True, omit_defaults=True):
+    """`base_url` is the address of the provider or of a gateway; "": the usual one."""
+
+    key: str
+    base_url: str = ""
+
+    def __repr__(self) -> str:
+        return "TenantKey(…)"
 
 
 class FoundKey(Struct, frozen=True):
@@ -56,8 +67,10 @@ class Keys:
         environ: Mapping[str, str],
         stored_keys: Mapping[str, str],
         learn: Callable[[str], None],
+        tenant_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._own, self._environ, self._stored = providers, environ, stored_keys
+        self._of_tenant = tenant_keys
         self._learn, self._lock = learn, Lock()
         self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # the error of the last access to the keyring
@@ -68,11 +81,16 @@ class Keys:
 
     def has_known_key(self, spec: ProviderSpec) -> bool:
         """Whether a key is known to exist, without asking a program or the keyring."""
-        return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
+        return bool(
+            self.of_tenant(spec)
+            or self.in_environment(spec)
+            or self.command(spec)
+            or self.in_file(spec)
+        )
 
     def needs_key_store(self, spec: ProviderSpec) -> bool:
         """Whether only a program or the keyring can tell if there is a key."""
-        if spec.name in self._found or self.in_environment(spec):
+        if spec.name in self._found or self.of_tenant(spec) or self.in_environment(spec):
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
 
@@ -81,7 +99,7 @@ class Keys:
 
         Raises `BadInput` if a source fails that may have the key.
         """
-        if key := self.in_environment(spec):
+        if key := self.of_tenant(spec) or self.in_environment(spec):
             return key
         with self._lock:
             key = self._found.get(spec.name) or self._search(spec)
@@ -89,6 +107,10 @@ class Keys:
                 self._found[spec.name] = key
                 self._learn(key.key)
             return key
+
+    def of_tenant(self, spec: ProviderSpec) -> FoundKey | None:
+        key = self._of_tenant.get(spec.name)
+        return FoundKey(key, "tenant") if key else None
 
     def in_environment(self, spec: ProviderSpec) -> FoundKey | None:
         for name in spec.secret_envs:

@@ -27,6 +27,7 @@ _VARIABLE_PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
     {
         "REFOLD_BUCKET",
+        "REFOLD_CLUSTER_KEY",
         "REFOLD_HOME",
         "REFOLD_MODELS",
         "REFOLD_NATS",

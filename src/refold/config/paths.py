@@ -26,6 +26,14 @@ class Paths(Struct, frozen=True):
     sessions: str = ""  # the URL of a database that has the sessions instead of `data`
     tenant: str = DEFAULT_TENANT  # whose sessions in that database are seen
     bucket: str = ""  # s3://BUCKET/PREFIX, which has the blobs of that database
+    cluster_key: Path | None = None  # a file: seals the secrets of tenants in that database
+    tenant_keys: Path | None = None  # a directory: keys of providers for each tenant
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What no command reads and every mode asks about, with links followed."""
+        theirs = (self.config, self.data, self.state, self.cluster_key, self.tenant_keys)
+        return tuple(dict.fromkeys(os.path.realpath(path) for path in theirs if path))
 
     @property
     def settings(self) -> Path:
@@ -75,12 +83,14 @@ def paths(environ: Mapping[str, str]) -> Paths:
     sessions = environ.get("REFOLD_SESSIONS", "")
     tenant = environ.get("REFOLD_TENANT") or DEFAULT_TENANT
     bucket = environ.get("REFOLD_BUCKET", "")
+    key = environ.get("REFOLD_CLUSTER_KEY", "")
+    cluster_key = Path(key).absolute() if key else None
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()
         except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
-        return Paths(whole, whole, whole, sessions, tenant, bucket)
+        return Paths(whole, whole, whole, sessions, tenant, bucket, cluster_key)
     return Paths(
         _xdg(environ, "XDG_CONFIG_HOME", ".config"),
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
@@ -88,6 +98,7 @@ def paths(environ: Mapping[str, str]) -> Paths:
         sessions,
         tenant,
         bucket,
+        cluster_key,
     )
 
 

@@ -1,0 +1,86 @@
+"""The keys of a tenant's model calls, with the address of its gateway, as a worker reads them.
+
+They are files that only workers have, below a directory of the tenant, or sealed rows of the database. A
+tenant's key goes before any key of the worker's own.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+import msgspec
+
+from refold.config.api_keys import TenantKey, key_problem
+from refold.config.paths import Paths
+from refold.errors import BadInput, reason_of
+
+NAME_PREFIX = "key "  # of a row; the name of the provider follows
+_ADDRESS_SUFFIX = ".url"  # of a file beside that of the key
+
+
+def read_tenant_keys(paths: Paths) -> Mapping[str, TenantKey]:
+    """The keys by provider; a file goes before a row. Reads a disk and a database.
+
+    Raises `BadInput` if one cannot be read: a worker must not use a key of its own instead.
+    """
+    rows = _read_rows(paths) if paths.cluster_key is not None else {}
+    files = _read_files(paths.tenant_keys, paths.tenant) if paths.tenant_keys else {}
+    return MappingProxyType({**rows, **files})
+
+
+def check_tenant_key(key: TenantKey, source: str) -> TenantKey:
+    """Raise `BadInput` about what no provider takes. The key is not quoted."""
+    if problem := key_problem(key.key):
+        raise BadInput(f"{source} has no key: {problem}")
+    address = urlsplit(key.base_url)
+    if key.base_url and (address.scheme not in ("http", "https") or not address.hostname):
+        raise BadInput(
+            f"{key.base_url!r} of {source} is not an address: it must begin with https:// or http://"
+        )
+    return key
+
+
+def encode_tenant_key(key: TenantKey) -> str:
+    return msgspec.json.encode(key).decode()
+
+
+def _read_rows(paths: Paths) -> dict[str, TenantKey]:
+    from refold.cluster.database import database  # an extra, which few use
+    from refold.cluster.sealing import SealingKeys
+    from refold.cluster.tenant_secrets import TenantSecrets
+
+    assert paths.cluster_key is not None
+    if not paths.sessions:
+        raise BadInput("REFOLD_CLUSTER_KEY is set, and REFOLD_SESSIONS names no database")
+    keys = SealingKeys.read(paths.cluster_key)
+    secrets = TenantSecrets(database(paths.sessions, paths.tenant), keys)
+    return {
+        provider: msgspec.json.decode(text, type=TenantKey)
+        for provider, text in secrets.read_all(NAME_PREFIX).items()
+    }
+
+
+def _read_files(directory: Path, tenant: str) -> dict[str, TenantKey]:
+    if "/" in tenant or "\0" in tenant or tenant in ("", ".", ".."):
+        raise BadInput(f"{tenant!r} cannot name a directory of keys: store them as rows")
+    own = directory / tenant
+    keys = dict[str, TenantKey]()
+    try:
+        for file in sorted(own.iterdir()):
+            name = file.name
+            if name.startswith(".") or name.endswith(_ADDRESS_SUFFIX) or not file.is_file():
+                continue  # Kubernetes keeps directories of its own there
+            if file.stat().st_mode & 0o007:
+                raise BadInput(
+                    f"{file} holds a key and others can read it: chmod 400 {file}"
+                )
+            address = own / f"{name}{_ADDRESS_SUFFIX}"
+            url = address.read_text(encoding="utf-8").strip() if address.exists() else ""
+            key = TenantKey(file.read_text(encoding="utf-8").strip(), url)
+            keys[name] = check_tenant_key(key, str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"the keys of {tenant} in {own} cannot be read: {reason_of(error)}"
+        ) from error
+    return keys
