@@ -219,7 +219,7 @@ def test_inside_the_folder_of_the_course_no_second_one_is_made(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["99"], "there is no lesson 99: they are numbered from 1 to 26"),
+        (["99"], "there is no lesson 99: they are numbered from 1 to 27"),
         (["check", "two"], "refold learn has no 'two': name a lesson by its number"),
         (["cheese"], "refold learn has no 'cheese': name a lesson by its number"),
         (["check", "1"], "Begin the lesson first: refold learn 1"),

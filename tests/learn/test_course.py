@@ -197,6 +197,12 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ("hashlib.sha256(text.encode()).hexdigest()", '"notes"', "has changed"),
         ("        known[key] =", "        known = {}\n        known[key] =", "The first content is known"),
     ),
+    27: (
+        ("            continue\n", '            request["id"] = None\n', "should be answered"),
+        ('f"{PRICES[fruit]} cents"', "str(PRICES[fruit])", "'3 cents'"),
+        (', "isError": True', "", "For a kiwi"),
+        ('"error": {"code": -32601, "message": f"there is no method {method}"}', '"result": {}', "-32601"),
+    ),
 }  # fmt: skip
 
 

@@ -1,0 +1,67 @@
+"""A tool server for any agent, and an agent that uses it."""
+
+import json
+import sys
+
+PRICES = {"apple": 3, "pear": 4}
+TOOL = {
+    "name": "price",
+    "description": "The price of a fruit, in cents.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"fruit": {"type": "string"}},
+        "required": ["fruit"],
+    },
+}
+
+
+def serve():
+    """Answer one request after the other: a line of JSON each."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        response = {"jsonrpc": "2.0", "id": request["id"]}
+        response |= answer(request["method"], request.get("params", {}))
+        print(json.dumps(response), flush=True)
+
+
+def answer(method, params):
+    if method == "initialize":
+        return {
+            "result": {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "shop", "version": "1"},
+            }
+        }
+    if method == "tools/list":
+        return {"result": {"tools": [TOOL]}}
+    if method == "tools/call":
+        return {"result": call_price(params.get("arguments", {}))}
+    return {"error": {"code": -32601, "message": f"there is no method {method}"}}
+
+
+def call_price(arguments):
+    fruit = arguments.get("fruit")
+    if fruit not in PRICES:
+        text = f"There is no {fruit}, only {', '.join(PRICES)}."
+        return {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"content": [{"type": "text", "text": f"{PRICES[fruit]} cents"}]}
+
+
+def ask(question):
+    from refold import Agent  # here, as the server needs nothing of it
+
+    agent = Agent(
+        model="lesson/scripted",
+        mcp_servers={"shop": {"command": sys.executable, "args": [__file__, "serve"]}},
+        settings={"permissions.allow": ["mcp__shop"]},
+    )
+    print(agent.run(question).text)
+
+
+if sys.argv[1] == "serve":
+    serve()
+else:
+    ask(" ".join(sys.argv[1:]))
