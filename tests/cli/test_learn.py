@@ -56,7 +56,7 @@ def test_the_list_as_json_has_what_is_done(
     main(["learn", "list", "--json"])
 
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert [row["done"] for row in rows] == [True] + [False] * 25
+    assert [row["done"] for row in rows] == [True] + [False] * 26
 
 
 def test_a_lesson_is_printed_and_its_program_begun(

@@ -37,7 +37,7 @@ def check(workshop: Workshop) -> None:
         ids == [7, "b", 9, 10],
         f"The requests 7, 'b', 9 and 10 should be answered, but the ids were {ids}.",
         "A response belongs to a request, and not to a notification, which has no id.",
-        "Send back the id as it came: a number or a text.",
+        "Send back the same id: a number or a text.",
         'if "id" not in request:\n    continue\nresponse = {"jsonrpc": "2.0", "id": request["id"]}',
     )
     price, missing, unknown = (response.get("result", {}) for response in responses[1:])
@@ -58,7 +58,7 @@ def check(workshop: Workshop) -> None:
     expect(
         not unknown and responses[3].get("error", {}).get("code") == -32601,
         f"A method that the server does not have is an error with the code -32601. It was answered with {quote(json.dumps(responses[3]))}.",
-        "A client asks for more than your server has, and wants to be told so.",
+        "A client asks for more than your server has, to learn what it can.",
         "An error stands where the result would be.",
         'return {"error": {"code": -32601, "message": f"there is no method {method}"}}',
     )
