@@ -60,6 +60,21 @@ async def open_session(*messages: str, small_model: Model | None = None) -> Sess
     return await Session.open(Recorder(MemoryStore()), lambda _: world)
 
 
+def test_a_turn_that_is_left_between_two_steps_continues_later() -> None:
+    async def leave_and_continue() -> tuple[View, View]:
+        session = await open_session("Done.")
+        await session.inbox.say("Hi.")
+        session.leaves_turn = lambda: bool(session.view.turn.seq)
+        left = await session.run_turns()
+        session.leaves_turn = lambda: False
+        return left, await session.run_turns()
+
+    left, view = anyio.run(leave_and_continue)
+
+    assert (bool(left.turn.seq), left.account.spent.answers) == (True, 0)
+    assert (view.turn.seq, view.turn.answer) == (0, "Done.")
+
+
 def test_a_turn_starts_only_after_a_running_compaction() -> None:
     async def run_story() -> tuple[bool, View]:
         slow = Slow()

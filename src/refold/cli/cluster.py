@@ -20,6 +20,7 @@ from refold.headless.streams import print_error, write
 if TYPE_CHECKING:
     from refold.cluster.database import Database
 
+_DRAIN_SECONDS = 60  # longer than a worker waits for its steps
 _WITHOUT_BUCKET = (
     "Large content is stored in the database, up to 100 MiB each, and files do not follow a session to "
     "another worker: REFOLD_BUCKET can name a bucket for both.\n"
@@ -43,6 +44,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         one = subparsers.add_parser(name, help=about)
         one.add_argument("url", nargs="?", default="", metavar="URL",
             help="postgresql://user@host/database (default: REFOLD_SESSIONS)")  # fmt: skip
+    drain = subparsers.add_parser(
+        "drain", help="have workers end: others continue their sessions"
+    )
+    drain.add_argument("workers", nargs="*", metavar="WORKER",
+        help="the id of a worker, as `refold cluster status` prints it")  # fmt: skip
+    drain.add_argument(
+        "--all", action="store_true", help="drain every worker of the tenant"
+    )
+    drain.add_argument("--seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
+        help=f"wait so long for their end (default: {_DRAIN_SECONDS}); exit code 1 if one runs on")  # fmt: skip
+    drain.set_defaults(url="")
 
 
 def run(args: Namespace) -> int:
@@ -59,6 +71,8 @@ def run(args: Namespace) -> int:
         chosen.prepare()
         write(f"{chosen.place} is prepared. To use it: export REFOLD_SESSIONS='URL'\n")
         return 0
+    if args.what == "drain":
+        return anyio.run(_drain, chosen, args)
     if args.what == "status":
         from refold.cluster.tenant_status import read_status
 
@@ -117,3 +131,26 @@ def _bucket_problems(chosen: "Database") -> Sequence[str]:
             f"{url}: use https://"
         )
     return problems
+
+
+async def _drain(database: "Database", args: Namespace) -> int:
+    from refold.cluster.worker_rows import WorkerStatus, drain, list_workers
+
+    workers = {worker.id: worker for worker in await list_workers(database)}
+    named = list(workers) if args.all else args.workers
+    unknown = [id_ for id_ in named if id_ not in workers]
+    if unknown or not named:
+        wrong = f"there is no worker {unknown[0]!r}" if unknown else "no worker is named"
+        present = "; ".join(f"{w.id}, {w.place}" for w in workers.values()) or "none"
+        raise BadInput(f"{wrong}: give ids, or --all. Present: {present}")
+
+    def show(worker: WorkerStatus) -> None:
+        write(f"{worker.id} ({worker.place}) has ended\n")
+        workers.pop(worker.id)
+
+    with anyio.move_on_after(args.seconds) as patience:
+        await drain(database, named, show)
+    for id_ in named if patience.cancelled_caught else ():
+        if worker := workers.get(id_):
+            print_error(f"{id_} ({worker.place}) still drains {worker.sessions} sessions")
+    return 1 if patience.cancelled_caught else 0

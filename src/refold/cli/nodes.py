@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -64,8 +64,8 @@ def add_worker_arguments(parser: ArgumentParser) -> None:
         help="read the keys of the tenant from DIR/TENANT/PROVIDER, and from PROVIDER.url beside it the "
         "address of a gateway")  # fmt: skip
     parser.add_argument("--drain-seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
-        help=f"after SIGTERM, wait so long for running turns (default: {_DRAIN_SECONDS}); "
-        "other workers continue the rest")  # fmt: skip
+        help=f"after SIGTERM or `refold cluster drain`, wait so long for running steps (default: "
+        f"{_DRAIN_SECONDS}); other workers continue all turns")  # fmt: skip
 
 
 def add_web_node_arguments(parser: ArgumentParser) -> None:
@@ -98,9 +98,17 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with host.run():
             print_error(f"works for {place}; Ctrl+C ends it")
-            async for _ in signals:
-                break
-            print_error("takes no further sessions, and waits for the turns that run")
+            async with anyio.create_task_group() as group:
+
+                async def end_with(wait: Callable[[], Awaitable[object]]) -> None:
+                    await wait()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(end_with, signals.__anext__)
+                group.start_soon(end_with, host.wait_for_drain)
+            print_error(
+                "takes no further sessions, and hands over those it has after their step"
+            )
             with anyio.move_on_after(drain_seconds):
                 await host.drain()
 

@@ -164,13 +164,14 @@ class Dispatcher:
         engine = self._engine
         if engine.view.turn.seq and engine.view.seq <= self._asked:
             return False
-        if not engine.idle:
+        if not engine.idle and not engine.leaves_turn():
             self._begins = True  # the only sign of it until its first event is recorded
             try:
                 view = await engine.run_turns()
             finally:
                 self._begins = False
-            self._asked = view.seq if view.turn.seq else 0
+            is_asked = view.turn.seq and not engine.leaves_turn()
+            self._asked = view.seq if is_asked else 0
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None

@@ -157,11 +157,12 @@ class OwnConversation(Conversation):
         """Take the writer lock under this claim, before an event is recorded."""
         await self._sink.lease(claim)
 
-    def begin_work(self, claim: int) -> None:
-        """Record that a worker runs the session from now on. `claim` is the number of its
-        claim.
+    def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None:
+        """Record that a worker runs the session from now on. `claim` is the number of its claim.
+
+        `leaves_turn` is asked before each step whether another process continues the turn.
         """
-        self._sink.set_claim(claim)
+        self._sink.begin_work(claim, leaves_turn)
         if not self.was_run:
             self.launch.mark_for_notes(self.session.id)
         self.claimed = self.was_run = True
@@ -171,7 +172,7 @@ class OwnConversation(Conversation):
     def end_work(self) -> None:
         self.claimed = False
         if not self.closing:  # the claim stays, to refuse late events after another claim
-            self._sink.set_claim(0)
+            self._sink.begin_work(0, lambda: False)
         self._note_lease()
 
     def _note_lease(self, _: Entry | None = None) -> None:
@@ -260,11 +261,11 @@ class _PlacingSink(Dispatcher):
 
         await write_title(self._app, self._engine.record)
 
-    def set_claim(self, number: int) -> None:
-        self._engine.record.claim = number
+    def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None:
+        self._engine.record.claim, self._engine.leaves_turn = claim, leaves_turn
 
     async def lease(self, claim: int) -> None:
-        self.set_claim(claim)
+        self._engine.record.claim = claim
         await self._engine.record.open()
 
 

@@ -50,7 +50,7 @@ class RunnableSession(Protocol):
 
     @property
     def at_work(self) -> bool: ...
-    def begin_work(self, claim: int) -> None: ...
+    def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None: ...
     def end_work(self) -> None: ...
     async def carry_out(self, order: Order) -> OrderResult: ...
     async def write_title(self) -> None: ...
@@ -62,7 +62,8 @@ class SessionWorker:
     """Runs claimed sessions. `find` returns the open session of an id; None if closed.
 
     `prepare` is awaited before the session of a claim is looked up, and may open it. If it
-    `has_others`, another worker continues a turn that was cut off here.
+    `has_others`, another worker continues a turn that was cut off here, or, once the claim is
+    cancelled, left open after a step.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class SessionWorker:
             if self._prepare is not None:
                 await self._prepare(claim)
             if (session := self._find(claim.session)) is not None:
-                run = _Run(claim, session, self._orders)
+                run = _Run(claim, session, self._orders, has_others=self._has_others)
                 self._runs.add(run)
                 await run.run(self._idle_seconds)
         except RefoldError as error:  # it could not be opened
@@ -151,17 +152,23 @@ class _Run:
     """One claim, from its beginning to its end."""
 
     def __init__(
-        self, claim: SessionClaim, session: RunnableSession, orders: Orders
+        self,
+        claim: SessionClaim,
+        session: RunnableSession,
+        orders: Orders,
+        *,
+        has_others: bool,
     ) -> None:
         self._claim, self._there, self._orders = claim, session, orders
+        self._has_others = has_others
         self._news, self.ending, self._open = anyio.Event(), False, 0
         self._is_over, self.woken_late = False, False  # orders came when it had ended
         self._is_unwanted = False  # another process holds it, or its files are needed
-        self.is_unfinished = True  # if it is cancelled
+        self.is_unfinished = True  # if it is cancelled, or its turn was left open
         self._forget = session.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
-        self._there.begin_work(self._claim.number)
+        self._there.begin_work(self._claim.number, lambda: self._has_others and self.ending)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
@@ -172,7 +179,7 @@ class _Run:
                 group.cancel_scope.cancel()
             if not self.ending:
                 await self._there.session.release()
-            self.is_unfinished = False
+            self.is_unfinished = self.ending and not self._there.session.idle
         except Exception as error:  # what one session does must not end the others
             self._there.report(error)
             self.is_unfinished = isinstance(error, Disconnected)

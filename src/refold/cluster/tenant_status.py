@@ -1,10 +1,12 @@
 """What the workers of a tenant do now, for `refold cluster status` and for alarms."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from refold.cluster.database import Database
+from refold.cluster.worker_rows import WorkerStatus, list_workers
 
 _STATUS_SQL = """
 select
@@ -17,24 +19,22 @@ select
   (select count(*) from refold.procrastinate_jobs where queue_name = refold.queue()
     and status = 'doing') as at_work,
   (select count(*) from refold.procrastinate_jobs where queue_name = refold.queue()
-    and status = 'todo') as waiting,
-  (select count(*) from refold.procrastinate_workers
-    where last_heartbeat > now() - interval '4 seconds') as workers
+    and status = 'todo') as waiting
 """
 
 
 class TenantStatus(Struct, frozen=True):
-    """`workers` are those of all tenants; with Temporal, it knows them, and what is at work."""
+    """With Temporal, that knows what is at work and what waits, and both are 0 here."""
 
     sessions: int
     open_orders: int
     oldest_order_seconds: float
     at_work: int
     waiting: int
-    workers: int
+    workers: Sequence[WorkerStatus]
 
 
 async def read_status(database: Database) -> TenantStatus:
     """As the owner of the tables: nodes may not read the queue."""
     row: Any = await database.run(lambda db: db.fetchrow(_STATUS_SQL))
-    return TenantStatus(*row.values())
+    return TenantStatus(workers=await list_workers(database), **dict(row))

@@ -110,6 +110,8 @@ class Session:
         self.at_end: Callable[[], Awaitable[None]] | None = None  # if a turn was run here
         self._worked = False
         self.left_bypass = False  # whether it was in bypass mode before
+        # Asked before each step: whether another process is to continue the turn.
+        self.leaves_turn: Callable[[], bool] = lambda: False
 
     @classmethod
     async def open(
@@ -290,7 +292,10 @@ class Session:
                 async with world.background() if world.background else nullcontext():
                     await run_turn(world, self.record, self._set_step)
         except BaseExceptionGroup as group:
-            raise first(group) from group
+            if not isinstance(first(group), _TurnLeft):
+                raise first(group) from group
+        except _TurnLeft:
+            pass
         finally:
             leave()
 
@@ -314,11 +319,17 @@ class Session:
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY_TO_ASK)
 
     def _set_step(self, step: anyio.CancelScope) -> None:
+        if self.leaves_turn():
+            raise _TurnLeft
         self._step = step
 
     def _stop_step(self, entry: Entry) -> None:
         if isinstance(entry.event, Stopped):
             self._step.cancel()
+
+
+class _TurnLeft(Exception):
+    """The turn stays open between two steps."""
 
 
 CUT_OFF = "refold exited before the response came; its reservation counts as used"

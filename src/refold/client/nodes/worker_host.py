@@ -23,6 +23,7 @@ from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order, SetDirectory
 from refold.client.session import Session
 from refold.client.session_worker import IDLE_SECONDS
+from refold.cluster.worker_rows import WorkerRow
 from refold.errors import Disconnected, Fenced, JournalError, RefoldError, first
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import acting_as
@@ -90,6 +91,7 @@ class WorkerHost(Host):
             services.bus("worker"),
         )
         self._orders, self._database = services.orders(self._runner), services.database
+        self._row = WorkerRow(self._database, self._count_claimed)
         self._half_begun = dict[str, tuple[int, NewConversation]]()
         ports = Ports(self._orders, self._runner, bus=self._bus)
         super().__init__(index, paths, launch_at, idle_seconds, ports=ports)
@@ -100,6 +102,7 @@ class WorkerHost(Host):
         async with anyio.create_task_group() as queue:
             queue.start_soon(self._runner.run)
             queue.start_soon(self._bus.run)
+            queue.start_soon(self._row.run)
             async with anyio.create_task_group() as self._group:
                 self._group.start_soon(self._worker.run)
                 self._group.start_soon(self._watch_conversations)
@@ -110,8 +113,17 @@ class WorkerHost(Host):
             queue.cancel_scope.cancel()
 
     async def drain(self) -> None:
-        """Take no further sessions, and wait until the turns that run have ended."""
+        """Take no further sessions, and give those that there are to others after their step."""
+        self._row.show_draining()
         await self._runner.drain()
+
+    async def wait_for_drain(self) -> None:
+        """Wait until `refold cluster drain` names this worker."""
+        await self._row.wait_for_drain()
+
+    def _count_claimed(self) -> int:
+        chats = self._there.values()
+        return sum(isinstance(chat, OwnConversation) and chat.claimed for chat in chats)
 
     def _release_idle(self) -> None:
         """Release idle sessions, because other sessions of the tenant wait."""

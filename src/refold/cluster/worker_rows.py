@@ -1,0 +1,104 @@
+"""The rows of workers: each says that it is there and what it has, and learns that it is to drain.
+
+Which session a worker gets is decided by the runners. This is for people, and the same with each of them.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from refold.cluster.database import Connection, Database
+from refold.errors import JournalError
+
+_BEAT_SECONDS = 1.0
+_DEAD_SECONDS = (
+    10.0  # without a beat; a hung worker is shown a little longer than it has sessions
+)
+_BEAT_SQL = """
+insert into refold.worker(id, place, sessions, is_draining) values($1, $2, $3, $4)
+on conflict (tenant, id) do update set sessions = $3, seen = clock_timestamp(),
+  is_draining = worker.is_draining or $4
+returning is_draining
+"""
+_FORGET_SQL = f"""
+delete from refold.worker where tenant = refold.tenant()
+  and seen < clock_timestamp() - interval '{_DEAD_SECONDS} seconds'
+"""
+_WORKERS_SQL = f"""
+select id, place, sessions, is_draining from refold.worker where tenant = refold.tenant()
+  and seen >= clock_timestamp() - interval '{_DEAD_SECONDS} seconds' order by place, id
+"""
+_DRAIN_SQL = """
+update refold.worker set is_draining = true where tenant = refold.tenant() and id = any($1)
+"""
+
+
+class WorkerStatus(Struct, frozen=True):
+    """A worker that beats. `sessions` are those that it has a claim on."""
+
+    id: str
+    place: str
+    sessions: int
+    is_draining: bool
+
+
+class WorkerRow:
+    """The row of this process. `count` returns the number of its sessions."""
+
+    def __init__(self, database: Database, count: Callable[[], int]) -> None:
+        self.id = os.urandom(4).hex()
+        self._database, self._count = database, count
+        self._place = f"process {os.getpid()} on {os.uname().nodename}"
+        self._is_draining, self._told = False, anyio.Event()
+
+    async def run(self) -> None:
+        """Beat until this is cancelled, and delete the row then."""
+        try:
+            while True:
+                with suppress(JournalError):  # the next beat tries again
+                    if await self._database.run(self._beat):
+                        self._told.set()
+                await anyio.sleep(_BEAT_SECONDS)
+        finally:
+            query = "delete from refold.worker where tenant = refold.tenant() and id = $1"
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await self._database.run(lambda db: db.execute(query, self.id))
+
+    async def wait_for_drain(self) -> None:
+        """Wait until `drain` has marked this worker."""
+        await self._told.wait()
+
+    def show_draining(self) -> None:
+        """Show in the row that this worker drains, also without `drain`."""
+        self._is_draining = True
+
+    async def _beat(self, db: Connection) -> bool:
+        await db.execute(_FORGET_SQL)
+        return await db.fetchval(
+            _BEAT_SQL, self.id, self._place, self._count(), self._is_draining
+        )
+
+
+async def list_workers(database: Database) -> Sequence[WorkerStatus]:
+    """The workers of the tenant that beat."""
+    rows: Any = await database.run(lambda db: db.fetch(_WORKERS_SQL))
+    return [WorkerStatus(*row.values()) for row in rows]
+
+
+async def drain(
+    database: Database, ids: Sequence[str], show: Callable[[WorkerStatus], None]
+) -> None:
+    """Have these workers drain, and wait until they have ended. `show` gets each that has."""
+    await database.run(lambda db: db.execute(_DRAIN_SQL, list(ids)))
+    known = {
+        worker.id: worker for worker in await list_workers(database) if worker.id in ids
+    }
+    while known:
+        await anyio.sleep(_BEAT_SECONDS)
+        present = {worker.id for worker in await list_workers(database)}
+        for id_ in known.keys() - present:
+            show(known.pop(id_))
