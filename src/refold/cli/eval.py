@@ -46,7 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--permission-mode",
         choices=get_args(Mode),
         default="sandbox",
-        help="what the model may do; sandbox if not given",
+        metavar="MODE",
+        help=f"what the model may do: {', '.join(get_args(Mode))} (default: sandbox)",
     )
     add(
         "--timeout",
