@@ -52,17 +52,17 @@ class LoggedBoard:
         self._log, self.events = log, list(events)
         self.board = fold_board(Board(), events)
 
-    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
+    async def add(self, task: NewTask, author: str, key: str) -> BoardTask:
         event = self._decide(lambda: self.board.addition(task, key))
         return self.board.task(event.id if event else self.board.calls[key])
 
-    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        self._decide(lambda: self.board.update(id_, change, by))
+    async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask:
+        self._decide(lambda: self.board.update(id_, change, author))
         return self.board.task(id_)
 
-    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
         await anyio.lowlevel.checkpoint()
-        event = self._decide(lambda: self.board.claim(id_, by, key))
+        event = self._decide(lambda: self.board.claim(id_, author, key))
         return self.board.task(event.id if event else id_ or self.board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:
@@ -311,10 +311,10 @@ class SlowBoard(LoggedBoard):
             await anyio.lowlevel.checkpoint()
         return await super().tasks()
 
-    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
         for _ in range(self._random.randrange(60)):
             await anyio.lowlevel.checkpoint()
-        return await super().claim(id_, by, key)
+        return await super().claim(id_, author, key)
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ async def run_turns(root: Path) -> None:
     result = world(ScriptedProvider([]))
     async with await Session.open(record, lambda _: result, directory=str(root), id_=ID):
         for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
-            await record(Said(words), by="person")
+            await record(Said(words), author="person")
             checkpoints.note_change()
             await record(Checkpointed((await checkpoints.take()).trees), Started("c"))
             (root / "a.txt").write_text(content)

@@ -30,8 +30,8 @@ def apply_events(board: Board, *events: BoardEvent | None) -> Board:
     return fold_board(board, [event for event in events if event is not None])
 
 
-def change_task(board: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
-    return apply_events(board, board.update(id_, change, by))
+def change_task(board: Board, id_: int, change: TaskChange, author: str = "ann") -> Board:
+    return apply_events(board, board.update(id_, change, author))
 
 
 # An order: what is done, to which task, with which others, by whom.

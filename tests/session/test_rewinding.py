@@ -53,7 +53,7 @@ class Agent:
         """The user sends a message, and a call does `function`. The event of the message is
         `said`."""
         record, id_ = self.session.record, f"c{len(self.said)}"
-        await record(Said(text), by="person")
+        await record(Said(text), author="person")
         self.said.append(record.view.seq)
         call = ToolCall(id_, "bash", Raw(b"{}"))
         await record(TurnStarted(self.said[-1]), Delivered((self.said[-1],)), ModelAsked())

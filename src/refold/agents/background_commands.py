@@ -326,13 +326,15 @@ class BackgroundCommands:
         net = command.request.confines.network
         message = Said(words, command.name, client_key=key, wakes=True, outside=net)
         with suppress(JournalError):
-            await self._record.append_if(lambda _: (message,), kept=True, by=command.name)
+            await self._record.append_if(
+                lambda _: (message,), kept=True, author=command.name
+            )
 
     async def _record_end(self, command: _Command, result: Finished | str) -> None:
         try:
             end = await self._end_event(command, result)
             await self._record.append_if(
-                partial(self._news, end, command), kept=True, by=command.name
+                partial(self._news, end, command), kept=True, author=command.name
             )
         except JournalError:
             pass  # the next opening of the journal records it as lost

@@ -137,7 +137,7 @@ class ChildGrant:
         while True:
             world = self._world()
             asked = _GrantRequest(self._child, need, usage, world)
-            await self._record.append_if(asked.make_events, by="budget")
+            await self._record.append_if(asked.make_events, author="budget")
             own = budget_of(self._record.view, world.budget)
             if (
                 asked.given

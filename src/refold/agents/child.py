@@ -205,7 +205,7 @@ class ChildRun:
 
     async def _run_session(self, session: Session, agent: Profile) -> None:
         words = partial(self._first_events, agent)
-        await session.record.append_if(words, kept=True, by="parent")
+        await session.record.append_if(words, kept=True, author="parent")
         with self._abort:
             await self._wait_until_done(session)
         if self._abort.cancelled_caught:

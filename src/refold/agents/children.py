@@ -304,7 +304,7 @@ class Children:
             # key prevents a second report.
             return (Said(words, end.child, client_key=key), end)
 
-        await self._record.append_if(make_events, kept=True, by=end.child)
+        await self._record.append_if(make_events, kept=True, author=end.child)
         if owned:
             await self._free_tasks()
 

@@ -110,7 +110,7 @@ class Relay:
             gone = (id_ for id_ in open_asks if id_ not in wanted)
             return (*events, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
 
-        await self._parent.append_if(make_events, kept=True, by=self._name)
+        await self._parent.append_if(make_events, kept=True, author=self._name)
 
     async def _pass_answers_down(self) -> None:
         view = self._parent.view

@@ -64,7 +64,7 @@ class Team:
             ]
             return [event for mail in mails for event in _post(mail, view)]
 
-        await self._record.append_if(make_events, kept=True, by=self._me)
+        await self._record.append_if(make_events, kept=True, author=self._me)
 
     def others(self) -> Sequence[str]:
         view = self._record.view

@@ -72,7 +72,7 @@ class Teammate:
                 await self._session.record.append_if(
                     lambda view: new_mail(self._child, self._leader.view, view),
                     kept=True,
-                    by="mail",
+                    author="mail",
                 )
                 await self._wake.wait()
         finally:
@@ -85,7 +85,7 @@ class Teammate:
         until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
         while not self._stop.is_set():
             if await self._begin():
-                await self._leader.append_if(self._working_events, by=self._child.name)
+                await self._leader.append_if(self._working_events, author=self._child.name)
                 return True
             if is_dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
@@ -93,7 +93,7 @@ class Teammate:
                 continue
             if await self._find_task():
                 continue
-            await self._leader.append_if(self._idle_events, by=self._child.name)
+            await self._leader.append_if(self._idle_events, author=self._child.name)
             if self._session.view.conversation.undelivered:
                 continue  # it arrived while the board was read
             left = until - anyio.current_time()
@@ -134,7 +134,7 @@ class Teammate:
             waiting = view.conversation.undelivered
             return (TurnStarted(waiting[0].seq),) if waiting and not view.turn.seq else ()
 
-        await self._session.record.append_if(make_events, kept=True, by="mail")
+        await self._session.record.append_if(make_events, kept=True, author="mail")
         return bool(self._session.view.turn.seq)
 
     async def _find_task(self) -> bool:
@@ -158,7 +158,7 @@ class Teammate:
             return False
         message = Said(_task_message(own_tasks[0]), BOARD_SENDER, client_key=key)
         await self._session.record.append_if(
-            lambda _: (message,), kept=True, by=BOARD_SENDER
+            lambda _: (message,), kept=True, author=BOARD_SENDER
         )
         return True
 
@@ -169,7 +169,7 @@ class Teammate:
             stopped = ChildStopped(self._child.name, reason)
             return () if self._has_unread(view) else (stopped,)
 
-        if await self._leader.append_if(make_events, by=self._child.name):
+        if await self._leader.append_if(make_events, author=self._child.name):
             return True
         await anyio.lowlevel.checkpoint()
         return False

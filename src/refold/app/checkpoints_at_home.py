@@ -171,7 +171,7 @@ class CheckpointsAtHome:
                 calls=calls,
                 problem=rebuilt.problem,
             )
-            await record.append_if(partial(_unless_new, event), kept=True, by="place")
+            await record.append_if(partial(_unless_new, event), kept=True, author="place")
 
 
 def _unless_new(event: PlaceRebuilt, view: View) -> Sequence[Event]:

@@ -189,7 +189,7 @@ class SessionWorktree:
             return (event,)
 
         await self._record.append_if(
-            make_events, kept=True, by="agent" if call else "person"
+            make_events, kept=True, author="agent" if call else "person"
         )
 
     def _check(self, view: View, call: str) -> None:

@@ -201,7 +201,7 @@ async def _ask_for_title(view: View, model: Model, record: Recorder) -> str:
     def make_events(view: View) -> tuple[Event, ...]:
         return (Titled(title),) if title and needs_title(view) else ()
 
-    return title if await record.append_if(make_events, by="titles") else ""
+    return title if await record.append_if(make_events, author="titles") else ""
 
 
 def needs_title(view: View) -> bool:

@@ -162,7 +162,7 @@ class ProjectMemory:
             return LearnResult(session, why="nothing was answered yet")
         end_seq = messages[-1].seq
         if not distil.is_worth_asking(messages):
-            await record(MemoryExtracted(end_seq), by="memory")
+            await record(MemoryExtracted(end_seq), author="memory")
             return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
         words = distil.request_text(messages, _answers(entries, since), known)
@@ -175,7 +175,7 @@ class ProjectMemory:
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
         count = sum(change.sign == "+" for change in changes)
-        await record(MemoryExtracted(end_seq, count, model=model.name), by="memory")
+        await record(MemoryExtracted(end_seq, count, model=model.name), author="memory")
         return LearnResult(session, changes)
 
     async def learn_of(

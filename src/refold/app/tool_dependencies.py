@@ -123,14 +123,14 @@ class LazyBoard:
         # A task may be blocked by one that the call before it adds.
         self._in_order = anyio.Lock()
 
-    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        return await self._run_in_thread(lambda board: board.add(task, by, key))
+    async def add(self, task: NewTask, author: str, key: str) -> BoardTask:
+        return await self._run_in_thread(lambda board: board.add(task, author, key))
 
-    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        return await self._run_in_thread(lambda board: board.change(id_, change, by))
+    async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask:
+        return await self._run_in_thread(lambda board: board.change(id_, change, author))
 
-    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
-        return await self._run_in_thread(lambda board: board.claim(id_, by, key))
+    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
+        return await self._run_in_thread(lambda board: board.claim(id_, author, key))
 
     async def task(self, id_: int) -> BoardTask:
         return await self._run_in_thread(lambda board: board.read().task(id_))

@@ -194,7 +194,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
         args.held = id_  # a terminal can join it
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:
-        await session.engine.record(args.holder.end_event, kept=True, by="person")
+        await session.engine.record(args.holder.end_event, kept=True, author="person")
     await apply_choices(
         app, session.engine, args, app.options.model, _mode_from_flags(args)
     )

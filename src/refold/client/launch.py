@@ -315,7 +315,7 @@ async def _leave_worktree(engine: Engine, id_: str) -> None:
     if session.worktree is not None and session.id == id_:
         tree = session.worktree
         event = WorktreeLeft(tree.left, tree.tree, branch=tree.branch)
-        await engine.record(event, kept=True, by="person")
+        await engine.record(event, kept=True, author="person")
 
 
 async def answer_without_user(lines: Sequence[str], question: str) -> bool:

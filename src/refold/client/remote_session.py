@@ -80,7 +80,7 @@ class FollowedJournal(Recorder):
         """Do nothing: the journal belongs to the process that writes it."""
 
     async def append_if(
-        self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
+        self, make_events: MakeEvents, *, kept: bool = False, author: str = "agent"
     ) -> bool:
         raise BadInput(self.ended or _OPEN_ELSEWHERE)
 

@@ -77,7 +77,7 @@ async def replace_unusable_model(app: App, session: Session) -> str:
     new = app.models.default()
     if new == old or not new or await anyio.to_thread.run_sync(_model_problem, app, new):
         return ""  # the error is reported when a turn begins
-    await session.record(ModelChosen(new), kept=True, by="journal")
+    await session.record(ModelChosen(new), kept=True, author="journal")
     return f"{old}, the model of this session, is not available: {why}. Using {new}"
 
 

@@ -36,15 +36,17 @@ class TerminalLog:
             number = view.seq + 1
             return (TerminalStarted(shell, directory),)
 
-        await self._engine.record.append_if(make_events, kept=True, by="person")
+        await self._engine.record.append_if(make_events, kept=True, author="person")
         return number
 
     async def enter(self, terminal: int, command: str | None) -> None:
         """Record a command line; None: its text is not known."""
         cut = command is not None and len(command) > MAX_COMMAND_CHARS
         text = command and command[:MAX_COMMAND_CHARS]
-        await self._engine.record(TerminalCommandEntered(terminal, text, cut), by="person")
+        await self._engine.record(
+            TerminalCommandEntered(terminal, text, cut), author="person"
+        )
 
     async def end(self, event: TerminalEnded) -> None:
         """Record how a terminal ended."""
-        await self._engine.record(event, kept=True, by="person")
+        await self._engine.record(event, kept=True, author="person")

@@ -150,7 +150,7 @@ async def request_more(
         known = wider == have and not view.rights.final_budget
         return () if known else (BudgetSet(wider, share_left=share),)
 
-    await record.append_if(make_events, by="parent")
+    await record.append_if(make_events, author="parent")
     return larger_budget is not None
 
 
@@ -214,7 +214,7 @@ async def reserve(
             return ()
         return (reservation,)
 
-    while not await record.append_if(make_events, by="agent"):
+    while not await record.append_if(make_events, author="agent"):
         if need is None:
             return 0
         if not await request_more(need, budget, grant, record):

@@ -189,11 +189,11 @@ async def _record_opening(
 ) -> None:
     question = question_to_preview(call, opening[0], world)
     if question is None:
-        await record(*opening, kept=must_sync(opening, (call,), world), by="rules")
+        await record(*opening, kept=must_sync(opening, (call,), world), author="rules")
     else:
         async with world.prepared.in_order:  # questions appear in the order of the calls
             event = await add_preview(call, question, world, record)
-            await record(event, kept=must_sync((event,), (call,), world), by="rules")
+            await record(event, kept=must_sync((event,), (call,), world), author="rules")
     if world.hooks is not None:
         await _notify(call, opening[0], world, record)
 

@@ -88,7 +88,7 @@ async def save(
         _show_failure(str(error), world, record)
         return
     news = tuple((change.path, change.kind) for change in different)
-    await record(Checkpointed(taken.trees, taken.left_out, news), by="place")
+    await record(Checkpointed(taken.trees, taken.left_out, news), author="place")
 
 
 async def _changes(

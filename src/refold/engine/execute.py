@@ -110,7 +110,7 @@ class RunningCall:
 
         while (call := self.record.view.conversation.call(call_id)) and not call.result:
             seq = self.record.view.seq
-            if not await self.record.append_if(make_events, by="tool"):
+            if not await self.record.append_if(make_events, author="tool"):
                 await self.record.wait_for_event(after=seq)
 
     def progress(self, text: str) -> None:
@@ -158,7 +158,7 @@ async def _update_instructions(
         return
     known = [item.path for item in record.view.reminders.instructions]
     if files and (news := await world.instructions.instructions_below(files, known)):
-        await record(news, by="place")
+        await record(news, author="place")
     if not open_call.changes:
         return
     shown = {change.path: change.after for change in open_call.changes}

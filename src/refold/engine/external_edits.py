@@ -30,7 +30,7 @@ async def find_external_edits(world: World, record: Record) -> None:
         return
     find = partial(find_changes, view.file_hashes.files, files)
     if edits := await anyio.to_thread.run_sync(find):
-        await record(ExternalEditsFound(edits), by="place")
+        await record(ExternalEditsFound(edits), author="place")
 
 
 def find_changes(

@@ -66,10 +66,10 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
 
             left = [c for c in record.view.conversation.calls if c.call.id in ids]
             await record(
-                *(calls.end_unexecuted(c, reason, world, record) for c in left), by=by
+                *(calls.end_unexecuted(c, reason, world, record) for c in left), author=by
             )
         case Reject() | Deliver() as action:
-            await record(_event_of(action), by=by)
+            await record(_event_of(action), author=by)
         case RunHook() as action:
             from refold.engine import run_hooks  # most sessions have no hooks
 
@@ -88,7 +88,7 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
             )
         case EndTurn(outcome, reason):
             await save_if_changed(world, record)
-            await record(TurnEnded(outcome, reason), kept=True, by=by)
+            await record(TurnEnded(outcome, reason), kept=True, author=by)
         case _:
             assert_never(choice.action)
 

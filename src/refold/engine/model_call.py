@@ -64,7 +64,7 @@ async def begin(
         news.extend(world.take_resource_news())  # only here: they are gone once taken
         return (_add_resource_news(asked, news),)
 
-    return await record.append_if(make_events, by=f"policy {choice.by}")
+    return await record.append_if(make_events, author=f"policy {choice.by}")
 
 
 def _add_resource_news(event: ModelAsked, news: Sequence[str]) -> ModelAsked:

@@ -36,7 +36,7 @@ async def call_within(
     def make_events(view: View) -> tuple[NestedCallMade, ...]:
         return () if view.conversation.call(id_) else (nested_call,)
 
-    await record.append_if(make_events, by="code")
+    await record.append_if(make_events, author="code")
     while (open_call := record.view.conversation.call(id_)) and open_call.result is None:
         seq = record.view.seq
         await run_call(open_call.call, world, record)

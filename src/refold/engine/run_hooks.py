@@ -172,7 +172,7 @@ async def _run_hook(
         stopped = (Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}"),)
         return (hook_run, *(stopped if stops else ()))
 
-    await record.append_if(make_events, by="hook")
+    await record.append_if(make_events, author="hook")
     return hook_run
 
 

@@ -54,7 +54,7 @@ _ESCAPED_TAG_PATTERN = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 
 
 async def compact_conversation(
-    action: CompactConversation, world: World, record: Record, by: str
+    action: CompactConversation, world: World, record: Record, author: str
 ) -> None:
     """Compact the conversation. Records one `Compacted`, whatever the outcome.
 
@@ -79,7 +79,7 @@ async def compact_conversation(
         same = view.conversation.messages is before.messages and not view.conversation.calls
         return (replace(event, focus=action.focus),) if same else ()
 
-    await record.append_if(make_events, by=by)
+    await record.append_if(make_events, author=author)
 
 
 def _prune(action: CompactConversation, view: View, world: World) -> Compacted:

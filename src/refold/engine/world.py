@@ -280,13 +280,15 @@ class Record(Protocol):
     def view(self) -> View: ...
     @property
     def since(self) -> int: ...  # later entries are by this writer
-    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
+    async def __call__(
+        self, *events: Event, kept: bool = False, author: str = ""
+    ) -> View: ...
     async def append_if(
         self,
         make_events: Callable[[View], Sequence[Event]],
         *,
         kept: bool = False,
-        by: str = "",
+        author: str = "",
     ) -> bool:
         """Record the events that `make_events` returns for the view, atomically. Return
         False if it returns none.

@@ -33,8 +33,8 @@ class _Append(Struct, eq=False):
 class BatchRecorder:
     """Implements the engine's `Record`, for one `by`; it never waits for a sync."""
 
-    def __init__(self, record: Record, by: str) -> None:
-        self._record, self._by = record, by
+    def __init__(self, record: Record, author: str) -> None:
+        self._record, self._author = record, author
         self._waiting: list[_Append] = []
         self._writing = anyio.Lock()
 
@@ -46,12 +46,12 @@ class BatchRecorder:
     def since(self) -> int:
         return self._record.since
 
-    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
+    async def __call__(self, *events: Event, kept: bool = False, author: str = "") -> View:
         await self.append_if(lambda _: events)
         return self.view
 
     async def append_if(
-        self, make_events: MakeEvents, *, kept: bool = False, by: str = ""
+        self, make_events: MakeEvents, *, kept: bool = False, author: str = ""
     ) -> bool:
         mine = _Append(make_events)
         self._waiting.append(mine)
@@ -90,7 +90,9 @@ class BatchRecorder:
         batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         failed: Exception | None = None
         try:
-            await self._record.append_if(lambda view: _events_of(batch, view), by=self._by)
+            await self._record.append_if(
+                lambda view: _events_of(batch, view), author=self._author
+            )
         except Exception as error:  # a disk error, which each task gets
             failed = error
         finally:

@@ -44,7 +44,7 @@ async def inject(begins: InitialVariables, record: "Journal") -> None:
             listed = ""
             if len(files) > MAX_NAMED_FILES:
                 listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
-            await record(VariableInjected(name, blob, files, listed), by="code")
+            await record(VariableInjected(name, blob, files, listed), author="code")
         begins.values.pop(name, None)
 
 

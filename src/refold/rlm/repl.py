@@ -186,7 +186,7 @@ class Repl:
             await self._keeper.discard()
             worker = await self._worker()
         event = VariablesRestored(blob, source, report.kept, report.lost, tuple(parts))
-        await self._record(event, by="code")
+        await self._record(event, author="code")
         notes = [f"Not restored: {_loss_reasons(report.lost)}"] if report.lost else []
         if source:
             names = _names_text(name for name, _ in report.kept)
@@ -211,7 +211,8 @@ class Repl:
         if blob != record.view.conversation.variables:
             parts, lost = variables.parts, report.lost
             await record(
-                VariablesSaved(context.call_id, blob, report.kept, lost, parts), by="code"
+                VariablesSaved(context.call_id, blob, report.kept, lost, parts),
+                author="code",
             )
         self._holds = blob
         new = [pair for pair in report.lost if pair not in self._reported]

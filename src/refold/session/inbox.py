@@ -59,9 +59,9 @@ class Inbox:
     """`mode` is the mode of the settings, for sessions without a mode of their own."""
 
     def __init__(
-        self, record: Recorder, by: str = "person", mode: Mode = "default"
+        self, record: Recorder, author: str = "person", mode: Mode = "default"
     ) -> None:
-        self._record, self._by = record, by
+        self._record, self._author = record, author
         self._mode: Mode = mode
 
     async def say(
@@ -85,21 +85,25 @@ class Inbox:
             if client_key and client_key in view.account.client_keys:
                 return ()
             outside = holds_outside(text)
-            message = Said(text, self._by, when, client_key, shown, typed, outside=outside)
+            message = Said(
+                text, self._author, when, client_key, shown, typed, outside=outside
+            )
             return (message,)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def record_command(self, command: str, output: str) -> bool:
         """Record a command that the user ran, with its output: sent with their next
         message.
         """
         message = Said(mark_invisible(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
-        return await self._record.append_if(lambda view: (message,), kept=True, by=self._by)
+        return await self._record.append_if(
+            lambda view: (message,), kept=True, author=self._author
+        )
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is the next message to the model."""
-        words = (Said(instead, self._by, "next"),) if instead else ()
+        words = (Said(instead, self._author, "next"),) if instead else ()
         return await self._stop(Stopped(reason), *words)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
@@ -108,7 +112,7 @@ class Inbox:
 
     async def _stop(self, *events: Event) -> bool:
         make_events = partial(_stop_events, events)
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def answer(
         self,
@@ -133,7 +137,7 @@ class Inbox:
         def make_events(view: View) -> Sequence[Event]:
             return _verdict_events(view, answer, hash_, granted)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
         """Stop this child and all below it, or all children (""). The turn continues."""
@@ -142,12 +146,12 @@ class Inbox:
             names = (item.name for item in view.children.running if not item.stopped)
             return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def mail(self, teammate: str, text: str, client_key: str = "") -> bool:
         """Write to a teammate. False if none of that name runs, or it has the message."""
-        make_events = partial(_mail_events, self._by, teammate, text, client_key)
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        make_events = partial(_mail_events, self._author, teammate, text, client_key)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
@@ -164,14 +168,14 @@ class Inbox:
             follows = mode or after_planning(view.rights, self._mode)
             edited = text if text.strip() and text != pending.text else ""
             words = PLAN_EDITED.format(text=edited) if edited else PLAN_APPROVED
-            message = Said(words, self._by, "next")
+            message = Said(words, self._author, "next")
             then = (
                 (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
             )
             answered = PlanAnswered(pending.seq, True, edited)
             return (answered, ModeChanged(follows), *then, message)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
         """Reject the waiting plan. With `feedback`, the model revises it."""
@@ -180,11 +184,11 @@ class Inbox:
             pending = view.plans.waiting
             if pending is None or plan not in (0, pending.seq):
                 return ()
-            message = Said(PLAN_REJECTED.format(feedback=feedback), self._by, "next")
+            message = Said(PLAN_REJECTED.format(feedback=feedback), self._author, "next")
             words = (message,) if feedback.strip() else ()
             return (PlanAnswered(pending.seq, False), *words)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def edit_message(self, message: int, text: str | None) -> bool:
         """Change or delete (None) a message of the conversation. False if nothing changes.
@@ -207,7 +211,7 @@ class Inbox:
                 )
             return () if after.messages == view.conversation.messages else (event,)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def withdraw(self, message: int) -> bool:
         """Withdraw a message that waits for the end of the turn, by the seq of its event.
@@ -215,7 +219,7 @@ class Inbox:
         Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
         """
         make_events = partial(_withdrawal_events, message)
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def set_mode(self, mode: Mode) -> bool:
         """Set the permission mode, from the next call on."""
@@ -223,7 +227,7 @@ class Inbox:
         def make_events(view: View) -> Sequence[Event]:
             return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def grant(self, rule: str) -> bool:
         """Add an allow rule for the rest of the session."""
@@ -244,7 +248,7 @@ class Inbox:
         def make_events(view: View) -> Sequence[Event]:
             return () if is_done(view) else (event,)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def choose_model(self, model: str, form: Format | Literal[""] = "") -> bool:
         """Set the model (provider/model) from the next turn on, and its format, if any."""
@@ -282,7 +286,7 @@ class Inbox:
             moded = (ModeChanged(wanted),) if wanted and wanted != current_mode else ()
             return (AgentChosen(agent, next_agent, preset), *moded)
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def switch(self, to: TeamsSwitched | TracingSwitched) -> bool:
         """Switch teams or tracing on or off for this session, from the next turn on."""
@@ -322,7 +326,7 @@ class Inbox:
                 else (asked,)
             )
 
-        return await self._record.append_if(make_events, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, author=self._author)
 
 
 def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:

@@ -159,12 +159,14 @@ class Recorder:
                     self.at_close()
                 self.hub.release(self.view.seq)  # all of it is kept
 
-    async def __call__(self, *events: Event, kept: bool = False, by: str = "agent") -> View:
-        await self.append_if(lambda _: events, kept=kept, by=by)
+    async def __call__(
+        self, *events: Event, kept: bool = False, author: str = "agent"
+    ) -> View:
+        await self.append_if(lambda _: events, kept=kept, author=author)
         return self.view
 
     async def append_if(
-        self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
+        self, make_events: MakeEvents, *, kept: bool = False, author: str = "agent"
     ) -> bool:
         """Record what `make_events` returns for the view. False if that is nothing."""
         # Shielded, because an unrecorded effect is worse than a late stop.
@@ -180,7 +182,7 @@ class Recorder:
                 events = make_events(self.view)
                 waits = kept and self._durable
                 if events:
-                    await self._write(events, by, kept=not waits)
+                    await self._write(events, author, kept=not waits)
                 seq = self.view.seq
             if events and waits:
                 await self._sync()  # outside the lock: others write meanwhile
@@ -298,11 +300,13 @@ class Recorder:
         if woken:
             woken.set()
 
-    async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
+    async def _write(
+        self, events: Sequence[Event], author: str, *, kept: bool = True
+    ) -> None:
         """Write events. If not `kept`, watchers get them once they are kept."""
         head, view, timestamp = self._head, self.view, self._clock()
-        if by == PERSON and (person := acting_person() or self._person):
-            by = f"{PERSON}:{person}"
+        if author == PERSON and (person := acting_person() or self._person):
+            author = f"{PERSON}:{person}"
         entries: list[Entry] = []
         lines: list[bytes] = []
         whole: dict[str, ToolCall] = {}
@@ -310,7 +314,7 @@ class Recorder:
             event, data = self._mask(original, whole)
             cause = cause_of(event, view)
             entry = Entry(
-                head.seq + 1, event, timestamp, self._epoch, view.turn.seq, by, cause
+                head.seq + 1, event, timestamp, self._epoch, view.turn.seq, author, cause
             )
             line, head = codec.encode(entry, head, data)
             entries.append(entry)

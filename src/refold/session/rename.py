@@ -20,7 +20,7 @@ _CHILD_PATTERN = re.compile(r"/child-[0-9]")
 _TAG_PATTERN = re.compile(r"[^\W_][\w./:@-]*")
 
 
-async def rename(record: Recorder, name: str, by: str = "person") -> bool:
+async def rename(record: Recorder, name: str, author: str = "person") -> bool:
     """Name the session; "" removes the name. Raises `BadInput` for an invalid name.
 
     False if it had that name already.
@@ -30,10 +30,10 @@ async def rename(record: Recorder, name: str, by: str = "person") -> bool:
     def make_events(view: View) -> Sequence[Event]:
         return () if view.session.name == wanted else (Renamed(wanted),)
 
-    return await record.append_if(make_events, kept=True, by=by)
+    return await record.append_if(make_events, kept=True, author=author)
 
 
-async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> bool:
+async def tag(record: Recorder, changes: Sequence[str], author: str = "person") -> bool:
     """+TAG adds a tag, -TAG removes one. Raises `BadInput` for an invalid tag.
 
     False if that changes nothing.
@@ -43,7 +43,7 @@ async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> b
         tags = apply_tags(view.session.tags, changes)
         return () if view.session.tags == tags else (Tagged(tags),)
 
-    return await record.append_if(make_events, kept=True, by=by)
+    return await record.append_if(make_events, kept=True, author=author)
 
 
 def check_name(text: str) -> str:

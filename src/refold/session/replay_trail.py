@@ -63,7 +63,7 @@ class ReplayRecord:
         """Stay at this view, whatever is recorded."""
         self.view, self._fixed = view, True
 
-    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
+    async def __call__(self, *events: Event, kept: bool = False, author: str = "") -> View:
         self.made += events
         for event in () if self._fixed else events:
             entry = Entry(self.view.seq + 1, event, self.view.turn.now)
@@ -75,7 +75,7 @@ class ReplayRecord:
         make_events: Callable[[View], Sequence[Event]],
         *,
         kept: bool = False,
-        by: str = "",
+        author: str = "",
     ) -> bool:
         events = make_events(self.view)
         await self(*events)

@@ -195,7 +195,7 @@ async def _rewind_conversation(session: Session, result: RewindPreview) -> Rewin
         return RewindReport(result)
     mark = result.plan.mark
     if not await session.record.append_if(
-        lambda view: _events_if_idle(view, Rewound(mark)), kept=True, by="person"
+        lambda view: _events_if_idle(view, Rewound(mark)), kept=True, author="person"
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     return RewindReport(result, undo=session.view.seq)
@@ -213,7 +213,7 @@ async def _rewind_with_files(
     record = session.record
     before = Checkpointed(snapshot.trees, snapshot.left_out)
     if not await record.append_if(
-        lambda view: _events_if_idle(view, before), kept=True, by="person"
+        lambda view: _events_if_idle(view, before), kept=True, author="person"
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
@@ -235,7 +235,7 @@ async def _rewind_with_files(
         restored = FilesRestored(checkpoint.seq, undo, files, paths)
         # The conversation first: just before that event, both are unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
-        await record(*events, kept=True, by="person")
+        await record(*events, kept=True, author="person")
         undo = record.view.seq - 1 if mark else undo
         await _save_checkpoint(record, snapshots)
     return RewindReport(result, files, undo)
@@ -247,7 +247,7 @@ async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:
         snapshots.note_change()
         try:
             after = await snapshots.take()
-            await record(Checkpointed(after.trees, after.left_out), by="place")
+            await record(Checkpointed(after.trees, after.left_out), author="place")
         except ToolFailed as error:
             snapshots.report_failure(str(error))
 

@@ -100,7 +100,7 @@ class Session:
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
-        patience = Inbox(record, by="question_timeout", mode=session_options.mode)
+        patience = Inbox(record, author="question_timeout", mode=session_options.mode)
         self.question_timeout = QuestionTimeout(patience, session_options.question)
         self._world_for, self._options = world_for, session_options
         self._one_turn = anyio.Lock()
@@ -210,7 +210,7 @@ class Session:
             busy = view.turn.seq or _messages_for_turn(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
-        return await self.record.append_if(make_events, kept=True, by="person")
+        return await self.record.append_if(make_events, kept=True, author="person")
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Compact the conversation: now, or before the next step of the turn that runs.
@@ -240,7 +240,7 @@ class Session:
         def make_events(view: View) -> tuple[Event, ...]:
             return (Rewound(mark),) if view.mark_at(mark) and not view.turn.seq else ()
 
-        return await self.record.append_if(make_events, kept=True, by="person")
+        return await self.record.append_if(make_events, kept=True, author="person")
 
     async def pause(self) -> None:
         """Release the journal, so that another process can open it. The background commands end."""
@@ -276,7 +276,7 @@ class Session:
             start_event = turn_start(view)
             return (start_event,) if start_event else ()
 
-        return await self.record.append_if(make_events, by="agent")
+        return await self.record.append_if(make_events, author="agent")
 
     async def _run_open_turn(self) -> None:
         if not self.view.turn.seq:

@@ -70,7 +70,7 @@ async def upload(
         real = await anyio.to_thread.run_sync(_write, files, request, refusal)
         digest = sha256(request.content).hexdigest()
         event = FileUploaded(real, len(request.content), digest, before)
-        await session.record(event, kept=True, by="person")
+        await session.record(event, kept=True, author="person")
         if snapshots is not None:
             snapshots.note_change()
         await _checkpoint(session, snapshots)
@@ -90,7 +90,7 @@ async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
         return
     saved = session.view.checkpoints
     if taken.trees != saved.trees or saved.disturbed:
-        await session.record(Checkpointed(taken.trees, taken.left_out), by="place")
+        await session.record(Checkpointed(taken.trees, taken.left_out), author="place")
 
 
 def _write(files: Files, request: Upload, refusal: Refusal) -> Real:

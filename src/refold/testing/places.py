@@ -167,18 +167,18 @@ class BoardInMemory:
     def __init__(self) -> None:
         self._board = Board()
 
-    async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
+    async def add(self, task: NewTask, author: str, key: str) -> BoardTask:
         addition = self._board.addition(task, key)
         self._board = fold_board(self._board, [addition] if addition else [])
         return self._board.task(self._board.calls[key])
 
-    async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        update = self._board.update(id_, change, by)
+    async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask:
+        update = self._board.update(id_, change, author)
         self._board = fold_board(self._board, [update] if update else [])
         return self._board.task(id_)
 
-    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
-        change = self._board.claim(id_, by, key)
+    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
+        change = self._board.claim(id_, author, key)
         self._board = fold_board(self._board, [change] if change else [])
         return self._board.task(change.id if change else id_ or self._board.calls[key])
 

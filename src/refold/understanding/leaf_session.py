@@ -77,9 +77,9 @@ async def open_leaf_session(
     record = Recorder(store, masks=setup.masks)
     await record.open()
     try:
-        await record(start, by="map")
-        view = await record(Said(purpose, sender="map"), by="map")
-        await record(TurnStarted(view.seq), by="map", kept=True)
+        await record(start, author="map")
+        view = await record(Said(purpose, sender="map"), author="map")
+        await record(TurnStarted(view.seq), author="map", kept=True)
         session = LeafSession(record, setup)
         try:
             yield session
@@ -88,7 +88,9 @@ async def open_leaf_session(
             session.reason = type(error).__name__
             raise
         finally:
-            await record(TurnEnded(session.outcome, session.reason), by="map", kept=True)
+            await record(
+                TurnEnded(session.outcome, session.reason), author="map", kept=True
+            )
     finally:
         await record.close()
 
@@ -104,7 +106,7 @@ async def recover_answers(store: Store, setup: LeafSetup) -> None:
         for asked, settled in successful_leaves(await record.entries()):
             answer = ModelReply(settled.text, settled.full_blob)
             await memo.put(asked.model, asked.key, answer)
-        await record(TurnEnded("cancelled", _KILLED_REASON), by="map")
+        await record(TurnEnded("cancelled", _KILLED_REASON), author="map")
     except JournalError:  # damaged or held: what it had is asked again
         return
     finally:

@@ -153,7 +153,7 @@ async def record() -> tuple[list[bytes], View]:
     clock = iter(range(1_700_000_000, 1_800_000_000)).__next__
     recorder = Recorder(store, clock=lambda: float(clock()))
     for event in EVENTS:
-        await recorder(event, by="golden")
+        await recorder(event, author="golden")
     return store.lines, recorder.view
 
 

@@ -64,7 +64,7 @@ def _repair_session(
 
     def resume(record: Recorder) -> Awaitable[object]:
         event = SessionResumed(directory=real_directory, roots=tuple(more))
-        return record(event, kept=True, by="reindex")
+        return record(event, kept=True, author="reindex")
 
     try:
         anyio.run(write_without_touching, index, id_, resume)

@@ -45,8 +45,8 @@ class FollowedSink(RemoteSink):
     async def _exchange(self, order: Order) -> OrderResult:
         if self.end_reason:
             raise BadInput(self.end_reason)
-        by = acting_person() or order.by
-        placed = await self._orders.put(self._id, replace(order, by=by))
+        person = acting_person() or order.by
+        placed = await self._orders.put(self._id, replace(order, by=person))
         result = await placed.result()
         await self._read_lines()
         return result

@@ -43,14 +43,14 @@ class TaskBoard:
         """The board as it is now. Raises `JournalError` if the file is damaged."""
         return self._log.read()
 
-    def add(self, task: NewTask, by: str = PERSON_NAME, key: str = "") -> BoardTask:
+    def add(self, task: NewTask, author: str = PERSON_NAME, key: str = "") -> BoardTask:
         """Add a task. Raises `BadInput`."""
-        event, board = self._log.change(by, lambda board: board.addition(task, key))
+        event, board = self._log.change(author, lambda board: board.addition(task, key))
         return board.task(event.id if event else board.calls[key])
 
-    def change(self, id_: int, change: TaskChange, by: str = PERSON_NAME) -> BoardTask:
+    def change(self, id_: int, change: TaskChange, author: str = PERSON_NAME) -> BoardTask:
         """Change a task. Raises `BadInput`."""
-        _, board = self._log.change(by, lambda board: board.update(id_, change, by))
+        _, board = self._log.change(author, lambda board: board.update(id_, change, author))
         return board.task(id_)
 
     def claim(self, id_: int, owner: str, key: str = "") -> BoardTask:

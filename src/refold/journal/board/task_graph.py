@@ -104,9 +104,13 @@ class Board(Struct, frozen=True):
             _merge_notes({}, task.metadata), key,
         )  # fmt: skip
 
-    def update(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
+    def update(self, id_: int, change: TaskChange, author: str) -> TaskUpdated | None:
         old = self._find(id_)
-        if old.status == "in_progress" and old.owner not in ("", by) and by != PERSON_NAME:
+        if (
+            old.status == "in_progress"
+            and old.owner not in ("", author)
+            and author != PERSON_NAME
+        ):
             raise BadInput(
                 f"task {id_} is in progress with {old.owner}: only that one, or a person, "
                 "changes it"
@@ -123,9 +127,9 @@ class Board(Struct, frozen=True):
             new = replace(new, metadata=_merge_notes(old.metadata, change.metadata))
         if change.owner is not UNSET:
             new = replace(new, owner=_check_line(change.owner, MAX_OWNER_CHARS, "owner"))
-        if change.status is not UNSET and not _has_status(old, change.status, by):
+        if change.status is not UNSET and not _has_status(old, change.status, author):
             new = self._with_status(
-                new, change.status, by, owner_is_set=change.owner is not UNSET
+                new, change.status, author, owner_is_set=change.owner is not UNSET
             )
         return _difference(old, new)
 
@@ -153,15 +157,15 @@ class Board(Struct, frozen=True):
         return tuple(blocker for blocker in task.blocked_by if self.stored[blocker].open)
 
     def _with_status(
-        self, task: BoardTask, status: Progress, by: str, *, owner_is_set: bool
+        self, task: BoardTask, status: Progress, author: str, *, owner_is_set: bool
     ) -> BoardTask:
         """The task with this status, and the owner that the status requires."""
         match status:
             case "in_progress":
-                self._check_free(task, by)
-                return replace(task, status=status, owner=task.owner or by)
+                self._check_free(task, author)
+                return replace(task, status=status, owner=task.owner or author)
             case "done":
-                return replace(task, status=status, owner=task.owner or by)
+                return replace(task, status=status, owner=task.owner or author)
             case "pending":
                 return replace(
                     task, status=status, owner=task.owner if owner_is_set else ""
@@ -265,9 +269,9 @@ def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
     return TaskUpdated(old.id, **fields) if fields else None
 
 
-def _has_status(task: BoardTask, status: Progress, by: str) -> bool:
-    """Whether the task has this status already, and if in progress, the owner `by`."""
-    return task.status == status and (status != "in_progress" or task.owner == by)
+def _has_status(task: BoardTask, status: Progress, author: str) -> bool:
+    """Whether the task has this status already, and if in progress, the owner `author`."""
+    return task.status == status and (status != "in_progress" or task.owner == author)
 
 
 def _tasks_phrase(ids: Sequence[int]) -> str:

@@ -76,7 +76,7 @@ class SharedLog(Generic[State, Change]):
             return self._read()
 
     def change(
-        self, by: str, decide: Callable[[State], Change | None]
+        self, author: str, decide: Callable[[State], Change | None]
     ) -> tuple[Change | None, State]:
         """Append the event that `decide` returns for the current value, if it returns one.
 
@@ -89,7 +89,10 @@ class SharedLog(Generic[State, Change]):
             event = self._masked(event)
             data = Raw(msgspec.json.encode(event))
             entry = Entry(
-                self._head.seq + 1, Unknown(type(event).__name__, data), time.time(), by=by
+                self._head.seq + 1,
+                Unknown(type(event).__name__, data),
+                time.time(),
+                by=author,
             )
             line, _ = codec.encode(entry, self._head)
             log.write([line])
