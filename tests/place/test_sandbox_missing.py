@@ -56,6 +56,21 @@ def test_bubblewrap_is_tried_only_once(tmp_path: Path) -> None:
     assert tried.read_text() == "once\n"
 
 
+def test_bubblewrap_that_works_is_tried_again_only_after_it_changed(tmp_path: Path) -> None:
+    environ = without_bubblewrap(tmp_path)
+    trials = tmp_path / "trials"
+    program = tmp_path / "tools" / "bwrap"
+    program.write_text(f"#!/bin/sh\necho once >> {trials}\n")
+    config = SandboxConfig(roots=(str(tmp_path / "ws"),))
+
+    kinds = [find_sandbox(environ, config).kind for _ in range(3)]
+    os.utime(program, ns=(0, 0))
+    kinds.append(find_sandbox(environ, config).kind)
+
+    assert kinds == ["bubblewrap"] * 4
+    assert trials.read_text() == "once\n" * 2
+
+
 def test_a_notice_reports_missing_bubblewrap(tmp_path: Path) -> None:
     sandbox = find_sandbox(
         {"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),))

@@ -17,6 +17,7 @@ real content.
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -342,26 +343,37 @@ def _depth(path: str) -> int:
 
 
 def why_unusable(bwrap: str) -> str:
-    """Run bubblewrap once for a trial. Return why it fails, or ""."""
+    """Return why bubblewrap fails in a trial, or "".
+
+    A successful trial is not repeated while the program is unchanged; a failed one is.
+    """
     if not bwrap:
         return "bubblewrap (bwrap) is not installed"
-    trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     try:
-        words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
-        run = programs.run(
-            words,
-            _TRIAL_SECONDS,
-            cwd="/",
-            env=programs.without_loader_variables(os.environ),
-        )
+        _run_trial(bwrap, os.stat(bwrap).st_mtime_ns)
     except (OSError, programs.TimedOut) as error:
         return f"bubblewrap does not start ({error})"
-    if run.returncode == 0:
-        return ""
-    errors = run.stderr.decode(errors="replace").strip().splitlines()
-    last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
-    return f"bubblewrap does not work here ({last})"
+    except _TrialFailed as error:
+        return f"bubblewrap does not work here ({error})"
+    return ""
+
+
+class _TrialFailed(Exception):
+    pass
+
+
+@lru_cache(maxsize=4)  # exceptions are not cached
+def _run_trial(bwrap: str, modified_ns: int) -> None:
+    trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
+    words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
+    run = programs.run(
+        words, _TRIAL_SECONDS, cwd="/", env=programs.without_loader_variables(os.environ)
+    )
+    if run.returncode != 0:
+        errors = run.stderr.decode(errors="replace").strip().splitlines()
+        last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
+        raise _TrialFailed(last)
 
 
 def is_setuid(bwrap: str) -> bool:

@@ -6,6 +6,7 @@ their schemas are put into the OpenAPI from the same types. The routes are in `r
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -125,10 +126,15 @@ class Api:
             return {_JSON_TYPE: {"schema": {"anyOf": parts}}}
         if kind not in self._kinds:
             self._kinds.append(kind)
-        (result,), _ = msgspec.json.schema_components(
-            (kind,), schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
-        )
-        return {_JSON_TYPE: {"schema": result}}
+        return {_JSON_TYPE: {"schema": _schema(kind)}}
+
+
+@cache  # each route has the schema of a problem fourteen times
+def _schema(kind: Any) -> dict[str, Any]:
+    (result,), _ = msgspec.json.schema_components(
+        (kind,), schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
+    )
+    return result
 
 
 def json_response(
