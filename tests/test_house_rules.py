@@ -1,9 +1,11 @@
 """House rules that no linter can check."""
 
 import ast
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,18 +58,26 @@ PROGRAM_PARTS = "refold/declared/parts/"
 
 # Words that say nothing about what a thing is.
 HOLLOW = re.compile(r"(Manager|Handler|Helper|Base|Abstract\w*|Util|Utils)$")
-PROJECT_FILES = [
-    path
-    for path in sorted(ROOT.rglob("*"))
-    if path.is_file()
-    and path.suffix in {".py", ".md", ".toml", ".jinja", ".txt", ".json", ".sh", ""}
-    and not any(
-        part.startswith((".venv", ".peers", ".git", ".hypothesis", ".ruff", ".pytest"))
-        or part in {"__pycache__", "build", "dist", "results", "node_modules"}
-        for part in path.relative_to(ROOT).parts
-        if part != ".gitignore"
+
+
+@cache
+def project_files() -> tuple[Path, ...]:
+    """The text files of the project, without what tools install or generate in its directory."""
+    paths = list[Path]()
+    for directory, names, file_names in os.walk(ROOT):
+        names[:] = [
+            name
+            for name in names
+            if name not in {"__pycache__", "build", "dist", "results", "node_modules"}
+            and not name.startswith(
+                (".venv", ".peers", ".git", ".hypothesis", ".ruff", ".pytest")
+            )
+        ]
+        paths += (Path(directory, name) for name in file_names)
+    suffixes = {".py", ".md", ".toml", ".jinja", ".txt", ".json", ".sh", ""}
+    return tuple(
+        path for path in sorted(paths) if path.suffix in suffixes and path.is_file()
     )
-]
 
 
 def name(path: Path) -> str:
@@ -202,7 +212,7 @@ def test_no_file_names_a_path_outside_the_project() -> None:
 
     pairs = [
         (name(path), place)
-        for path in PROJECT_FILES
+        for path in project_files()
         for place in outside
         if place in path.read_bytes().decode("utf-8", errors="replace")
     ]
@@ -212,7 +222,7 @@ def test_no_file_names_a_path_outside_the_project() -> None:
 
 def test_no_source_file_contains_a_todo_mark() -> None:
     marks = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
-    code = [path for path in PROJECT_FILES if path.suffix == ".py"]
+    code = [path for path in project_files() if path.suffix == ".py"]
 
     assert [name(p) for p in code if marks.search(p.read_text(encoding="utf-8"))] == []
 

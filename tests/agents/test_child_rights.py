@@ -4,7 +4,7 @@ rules."""
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import Struct
 
@@ -127,7 +127,6 @@ def verdict(access: Access, rights: Sequence[Rights]) -> Decision:
     return judge(access, mine, view, parent=above)
 
 
-@settings(max_examples=60, deadline=None)
 @given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
 def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
     tree: list[Rights], found: Access
@@ -139,7 +138,6 @@ def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
     assert child.once or not parent.once or child.verdict != parent.verdict
 
 
-@settings(max_examples=50, deadline=None)
 @given(some.lists(RIGHTS, min_size=1, max_size=2), WRITTEN, some.sampled_from(TOUCHES))
 def test_ask_and_deny_rules_of_a_child_are_never_loosened(
     tree: list[Rights], own: list[Rule], found: Access
@@ -155,7 +153,6 @@ def test_ask_and_deny_rules_of_a_child_are_never_loosened(
     assert STRICT[child.verdict] >= STRICT[verdict(found, [*tree, free]).verdict]
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     some.lists(RIGHTS, min_size=1, max_size=3),
     some.integers(0, 1),

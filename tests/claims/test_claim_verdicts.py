@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -189,7 +189,6 @@ def test_each_answer_gets_the_verdict_that_its_evidence_gives(
     assert checked.state == case.expected, checked
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_a_quote_of_a_read_file_is_supported_at_its_lines(
     past: Past, data: st.DataObject
@@ -212,7 +211,6 @@ def test_a_quote_of_a_read_file_is_supported_at_its_lines(
     assert checked.state == "supported", checked
 
 
-@settings(max_examples=50)
 @given(data=st.data())
 def test_a_quote_with_one_letter_changed_is_never_supported(
     past: Past, data: st.DataObject
@@ -252,7 +250,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60)
 @given(evidence=JSON)
 def test_evidence_of_any_shape_has_a_verdict(past: Past, evidence: object) -> None:
     checked = past.verdict(json.dumps({"claim": "All tests pass", "evidence": evidence}))

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.config.layers import Origin
@@ -201,7 +201,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_any_document_written_as_toml_is_read_back_unchanged(
     document: Mapping[str, object],

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 from msgspec import Struct
 
@@ -207,7 +207,6 @@ async def answer(
             return
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     some.lists(some.sampled_from((0, 1, 2, 3)), min_size=12, max_size=12),
     some.lists(STEPS, max_size=30),

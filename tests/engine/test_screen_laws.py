@@ -295,7 +295,6 @@ PIECES: some.SearchStrategy[Delta] = some.one_of(
 )
 
 
-@settings(deadline=None, max_examples=30)
 @given(some.lists(PIECES, min_size=1, max_size=12))
 @example([TextDelta("So "), SIGNED, TextDelta("so ")])
 @example(

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.provider import known_models, prices
@@ -429,7 +429,6 @@ def test_committed_price_list_equals_the_output_of_the_script() -> None:
 
 
 @pytest.mark.peer
-@settings(deadline=None, max_examples=500)
 @given(st.data())
 def test_any_usage_of_any_model_costs_the_same_as_in_genai_prices(
     data: st.DataObject,

@@ -506,7 +506,6 @@ def check_cut_independence(answer: str, cuts: list[int], native: bool, whole: bo
     assert parse_answer(list(answer), native=native, whole=whole) == at_once
 
 
-@settings(deadline=None, max_examples=40)
 @given(answer=ANSWERS)
 def test_parser_repeats_and_invents_no_text(answer: str) -> None:
     check_text_unchanged(answer)

@@ -272,7 +272,6 @@ def talks(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@settings(deadline=None, max_examples=40)
 @given(talk=talks(), others=st.lists(talks(), max_size=4), data=st.data())
 def test_cached_rendering_of_a_rewound_conversation_equals_a_fresh_one(
     talk: list[Message], others: list[list[Message]], data: st.DataObject
@@ -290,7 +289,6 @@ def test_cached_rendering_of_a_rewound_conversation_equals_a_fresh_one(
             )
 
 
-@settings(deadline=None, max_examples=40)
 @given(talk=talks())
 def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> None:
     plain, text = RequestRenderer(), ""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.engine.world import World
@@ -116,7 +116,6 @@ EDITS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(edits=EDITS)
 def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
     edits: Sequence[tuple[int, str | None]],

@@ -222,19 +222,29 @@ def test_a_configured_alias_runs_its_command(
     assert any(row.startswith("  Shift+Tab") for row in rows)
 
 
-@pytest.mark.parametrize("name", ROWS)
 def test_help_for_a_command_shows_its_description_arguments_and_aliases(
-    name: str, driver: Callable[..., TerminalDriver]
+    driver: Callable[..., TerminalDriver],
 ) -> None:
-    (row,) = [command for command in commands() if command.name == name]
+    by_name = {command.name: command for command in commands()}
+    lines = [f"/help {word}" for name in by_name for word in (name, f"/{name.upper()}")]
 
-    rows = driver().tell(f"/help {name}", f"/help /{name.upper()}")
+    rows = driver().tell(*lines)
 
-    at = rows.index(f"/{name} {row.takes}".strip())
-    texts = [row.about, *([row.more] if row.more else [])]
-    assert rows[at + 1 : at + 1 + len(texts)] == [f"  {text}" for text in texts]
-    assert rows.count(f"  {row.about}") == 2
-    assert [alias for alias in row.aliases if not any(f"/{alias}" in r for r in rows)] == []
+    expected, shown = dict[str, object](), dict[str, object]()
+    for name, command in by_name.items():
+        first = rows.index(f"/{name} {command.takes}".strip()) + 1
+        texts = [f"  {text}" for text in (command.about, command.more) if text]
+        expected[name] = (texts, 2, [])
+        shown[name] = (
+            rows[first : first + len(texts)],
+            rows.count(f"  {command.about}"),
+            [
+                name
+                for name in command.aliases
+                if not any(f"/{name}" in row for row in rows)
+            ],
+        )
+    assert shown == expected
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_name(

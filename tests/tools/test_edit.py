@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import anyio
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
@@ -230,7 +230,6 @@ CODECS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
 @given(LINES, st.sampled_from(["\n", "\r\n"]), CODECS, st.data())
 def test_an_edit_and_its_reverse_restore_the_same_bytes(
     lines: list[str], end: str, codec: tuple[str, bytes], data: st.DataObject

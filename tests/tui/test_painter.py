@@ -3,7 +3,7 @@
 from typing import cast
 
 import pyte
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from refold.console.capabilities import TerminalCapabilities
@@ -32,7 +32,6 @@ def text(row: Line) -> str:
     return "".join(part for _, part in row).rstrip()
 
 
-@settings(max_examples=150)
 @given(
     some.lists(ROWS, min_size=1, max_size=6),
     some.lists(some.integers(0, HEIGHT), max_size=6),

@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from refold.console.capabilities import TerminalCapabilities
@@ -66,7 +66,6 @@ def print_by_line(story: Story) -> str:
     return out.getvalue()
 
 
-@settings(max_examples=60, deadline=None)
 @given(some.lists(_STEPS, min_size=1, max_size=4))
 def test_all_displays_show_the_same_blocks_in_the_same_order(
     turns: list[list[str]],

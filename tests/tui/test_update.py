@@ -583,7 +583,6 @@ MESSAGES = some.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
 @given(some.lists(MESSAGES, max_size=25))
 def test_the_same_messages_give_the_same_screen(messages: list[Message]) -> None:
     first, done = update_all(idle_model(), *messages)

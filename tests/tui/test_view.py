@@ -1,7 +1,7 @@
 """The frame: it fills the screen, and nothing on it is ever too wide."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
@@ -57,7 +57,6 @@ def text(model: Model) -> str:
     return plain_text(view(model).rows)
 
 
-@settings(max_examples=60)
 @given(
     stories(),
     some.integers(20, 300),

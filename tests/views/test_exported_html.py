@@ -76,7 +76,6 @@ def test_joined_texts_of_a_session_never_become_markup_or_a_link(texts: list[str
     check_page("\n\n".join(texts))
 
 
-@settings(deadline=None, max_examples=60)
 @example(["\\", "next"], "\n")
 @given(
     some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=8),

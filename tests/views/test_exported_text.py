@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -43,7 +43,6 @@ def tokens(text: str) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(text)
 
 
-@settings(deadline=None, max_examples=60)
 @given(TEXTS)
 def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
     end = Ended("c", "failed", text, (Output("x", text, 1), Diff("f", "changed", text)))
@@ -60,7 +59,6 @@ def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
     assert [t.content for t in result if t.type == "inline"][-1] == "last"
 
 
-@settings(deadline=None, max_examples=60)
 @given(TEXTS)
 def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
     outcome = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))

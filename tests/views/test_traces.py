@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -291,7 +291,6 @@ def test_a_subagent_with_a_lost_journal_has_a_span_with_its_usage(
     assert tokens(found) == (used.input, used.output)
 
 
-@settings(deadline=None, max_examples=60)
 @given(stories())
 def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Story) -> None:
     node = tree_node(story)
@@ -305,7 +304,6 @@ def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Stor
     assert len({each.span_id for each in found}) == len(found)
 
 
-@settings(deadline=None, max_examples=60)
 @given(stories())
 def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) -> None:
     found = traces(tree_node(story))
@@ -319,7 +317,6 @@ def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) ->
             assert parent.start <= each.start <= each.end <= parent.end
 
 
-@settings(deadline=None, max_examples=60)
 @given(stories())
 def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Story) -> None:
     node = tree_node(story)
@@ -328,7 +325,6 @@ def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Sto
     assert tokens(tuple(traces(node))) == (used.input, used.output)
 
 
-@settings(deadline=None, max_examples=30)
 @given(stories())
 def test_ids_of_earlier_spans_stay_the_same_when_a_session_continues(story: Story) -> None:
     node = tree_node(story)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
@@ -474,7 +474,6 @@ ROLES = st.sampled_from(["user", "assistant", "tool"])
 TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 
 
-@settings(max_examples=50)
 @given(TALKS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS), st.integers(1, 9))
 def test_message_text_cannot_forge_another_message_in_the_prompt(
     text: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
@@ -486,7 +485,6 @@ def test_message_text_cannot_forge_another_message_in_the_prompt(
     ]
 
 
-@settings(max_examples=50)
 @given(TALKS, st.sampled_from(CONTEXTS), st.integers(1, 9))
 def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
     text: list[tuple[Role, str]], context: Context, window: int
@@ -509,7 +507,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=50)
 @given(STEPS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS))
 def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
     steps: list[tuple[int, list[tuple[Role, str]]]],
