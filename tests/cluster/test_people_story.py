@@ -85,6 +85,7 @@ def _browse(started: Service) -> list[str]:
         ann.locator("#message").fill("do key-2")
         ann.keyboard.press("Enter")
         ann.get_by_text("key-2 is done.").first.wait_for()
+        _use_commands(ann)
 
         bob = _log_in(browser, started.address, "bob@umbrella", wrong)
         bob.reload()
@@ -107,6 +108,21 @@ def _browse(started: Service) -> list[str]:
         ann.get_by_role("link", name="Log in").wait_for()
         browser.close()
     return wrong
+
+
+def _use_commands(page: Any) -> None:
+    """A command that is an order, one that needs a machine, and the recorded changes."""
+    page.locator("#message").fill("/mode plan")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.chips select').value === 'plan'")
+    page.locator("#message").fill("/cd /etc")
+    page.keyboard.press("Enter")
+    page.get_by_text("/cd does not work here").wait_for()
+    page.locator("#message").fill("")
+    page.locator(".bar").get_by_role("button", name="Review changes").click()
+    page.get_by_text("the changes that tools have recorded").wait_for()
+    page.get_by_text("Nothing has changed since then.").wait_for()
+    page.keyboard.press("Escape")
 
 
 def _log_in(browser: Any, address: str, login: str, wrong: list[str]) -> Any:

@@ -490,6 +490,7 @@ def test_rewinding_can_keep_what_another_program_changed(
     wait_until(page, "() => document.querySelectorAll('.request').length === 2")
     button(page, "Yes to all 2").click()
     answer(page, "Written.")
+    wait_for_rest(page)  # what changes until then is of the turn
     (server.workspace / "a.txt").write_text("by hand\n")
     message = page.locator(".block-heard", has_text="Write")
     message.hover()

@@ -68,7 +68,7 @@ export class Again {
     fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
       ? button("retry", t.retry, () => this.page.tried(this.page.order({ type: "continue" })))
       : button("retry", t.again.regenerate, () => this.page.tried(this.regenerateLast())),
-    screen.outcome === "failed" && aboutModels(over?.reason) ? button("gear", t.settings.title, () => this.page.settings.open("models")) : null);
+    screen.outcome === "failed" && aboutModels(over?.reason) && !api.hasPeople() ? button("gear", t.settings.title, () => this.page.settings.open("models")) : null);
   }
 
   /** Have the answer to the last message again, which may have to be read first. */

@@ -8,6 +8,7 @@ import { fill, h, icon, iconButton } from "./dom.js";
 import { onOneLine } from "./escape.js";
 import { generatedFolder } from "./generated.js";
 import { Comments } from "./review_comments.js";
+import { sourceOf } from "./review_source.js";
 import { reviewTable } from "./review_table.js";
 import { logItems } from "./reducer.js";
 
@@ -25,12 +26,14 @@ export class Review {
     this.page = page;
     this.texts = texts;
     this.t = texts.review;
+    this.beginReading = api.readings();
     this.dialog = null;
   }
 
   async open() {
     const { t } = this;
     this.id = this.page.conversation.id;
+    this.source = sourceOf(this.page.conversation);
     this.comments = new Comments(this.id);
     this.showsGenerated = false;
     this.since = h("select", { on: { change: () => this.read() } }, h("option", { value: "event 1" }, t.start));
@@ -81,32 +84,33 @@ export class Review {
     const said = logItems(this.page.conversation.screen.done).filter((b) => b.kind === "heard" && b.sender === "person" && !b.rewound);
     const messages = said.slice(-MAX_POINTS).reverse().map((block, n) =>
       h("option", { value: `event ${block.seq}` }, `${n ? "" : `${t.last}: `}${excerpt(block.said)}`));
-    const commits = await api.get(api.of(this.id, "commits")).catch(() => []);
+    const commits = await this.source.commits().catch(() => []);
     if (!this.dialog) return;
     const group = (label, options) => (options.length ? h("optgroup", { label }, options) : null);
     this.since.append(...[group(t.messages, messages), group(t.commits, commits.map((commit) =>
       h("option", { value: `commit ${commit.name}` }, `${commit.name.slice(0, 8)} ${excerpt(commit.subject)}`)))].filter(Boolean));
   }
 
-  query() {
+  point() {
     const [kind, value] = this.since.value.split(" ");
-    return `${kind}=${encodeURIComponent(value)}`;
+    return { kind, value };
   }
 
   async read() {
-    const query = this.query();
+    const isNewest = this.beginReading();
+    const isLast = () => this.dialog && isNewest();
     this.again.classList.remove("is-due");
     this.dialog.setAttribute("aria-busy", "true");
     try {
-      const files = await api.get(`${api.of(this.id, "changes")}?${query}`);
-      if (!this.dialog || query !== this.query()) return;
+      const files = await this.source.list(this.point());
+      if (!isLast()) return;
       this.files = flat(nested(files));
       this.lines = new Map();
       this.draw();
     } catch (error) {
-      if (this.dialog) fill(this.list, h("p", { class: "problem", role: "alert" }, this.texts.dialogFailed(error.message)));
+      if (isLast()) fill(this.list, h("p", { class: "problem", role: "alert" }, this.texts.dialogFailed(error.message)));
     } finally {
-      this.dialog?.removeAttribute("aria-busy");
+      if (isLast()) this.dialog.removeAttribute("aria-busy");
     }
   }
 
@@ -134,7 +138,7 @@ export class Review {
     this.near.disconnect();
     this.sections = new Map(drawn.map((file) => [file.path, this.section(file)]));
     const gone = this.comments.all().filter((comment) => !this.sections.has(comment.path));
-    fill(this.list, this.files.length ? null : h("p", { class: "empty" }, t.none), gone.map((comment) => this.note(comment, true)),
+    fill(this.list, this.source.canUndo ? null : h("p", { class: "empty" }, t.recorded), this.files.length ? null : h("p", { class: "empty" }, t.none), gone.map((comment) => this.note(comment, true)),
       [...this.sections.values()], files.length > drawn.length ? h("p", { class: "empty" }, t.notDrawn(files.length - drawn.length)) : null,
       folded.length ? this.generated(folded) : null);
     fill(this.tree, files.length ? this.branch(nested(drawn)) : null);
@@ -170,7 +174,7 @@ export class Review {
   section(file) {
     const { t } = this;
     const body = h("div", { class: "review-lines" });
-    const undo = this.since.value.startsWith("event") && !this.page.conversation.readOnly
+    const undo = this.source.canUndo && this.since.value.startsWith("event") && !this.page.conversation.readOnly
       ? h("button", { type: "button", class: "button quiet", "aria-label": t.undo, title: t.undo, on: { click: () => this.undo(file) } },
         icon("undo"), h("span", {}, t.undo)) : null;
     const fold = h("button", { type: "button", class: "review-fold", "aria-expanded": "true", on: { click: () => this.fold(section, body.hidden) } },
@@ -198,8 +202,7 @@ export class Review {
     const wanted = paths.filter((path) => !lines.has(path));
     for (const path of wanted) lines.set(path, null);
     try {
-      const query = wanted.map((path) => `path=${encodeURIComponent(path)}`).join("&");
-      const rows = wanted.length ? await api.get(`${api.of(this.id, "changes", "lines")}?${this.query()}&${query}`) : [];
+      const rows = wanted.length ? await this.source.lines(this.point(), wanted) : [];
       for (const path of wanted) lines.set(path, rows.find((row) => row.path === path) ?? { path, text: "" });
     } catch (error) {
       for (const path of wanted) lines.delete(path);

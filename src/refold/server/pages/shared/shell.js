@@ -24,6 +24,7 @@ import { Requests } from "./requests.js";
 import { Review } from "./review.js";
 import { Settings } from "./settings/dialog.js";
 import { Transcript } from "./transcript.js";
+import { ordersOf, TYPED_ORDERS } from "./typed_orders.js";
 
 const SAY_EVERY = 400; // milliseconds between two announcements
 const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
@@ -420,7 +421,7 @@ class Page {
   async begin(wanted = {}) {
     if (this.conversation) return;
     const made = await api.post("/api/conversations", wanted).catch((error) => {
-      if (error.kind !== "NoModel") throw error;
+      if (error.kind !== "NoModel" || api.hasPeople()) throw error;
       this.settings.open("models");
       throw new Error(this.texts.settings.models.noneYet);
     });
@@ -556,8 +557,9 @@ class Page {
   // Suggestions and commands.
 
   async commands() {
-    const own = Object.entries(this.texts.commands).map(([name, about]) => ({ name, about }))
-      .filter((c) => this.conversation || FIRST.includes(c.name));
+    const orders = api.hasPeople() && this.conversation ? Object.keys(TYPED_ORDERS).map((name) => [name, this.texts.people.orders[name]]) : [];
+    const own = Object.entries({ ...this.texts.commands, ...Object.fromEntries(orders) }).map(([name, about]) => ({ name, about }))
+      .filter((c) => (this.conversation || FIRST.includes(c.name)) && (c.name !== "settings" || !api.hasPeople()));
     const there = (await this.offered("commands")).map((c) => ({ ...c, name: c.name.replace(/^\//, "") }));
     const known = new Set(own.map((c) => c.name));
     const fits = (c) => !c.group || (this.conversation && this.skin.allCommands);
@@ -565,11 +567,13 @@ class Page {
   }
 
   completions(before) {
+    if (api.hasPeople()) return []; // they are of the folder and the settings of a machine
     return api.get(`${this.address("completions")}?before=${encodeURIComponent(before)}`).catch(() => []);
   }
 
   async offered(kind) {
     const { offers } = this;
+    if (kind === "commands" && api.hasPeople()) return [];
     offers[kind] ??= api.get(this.address(kind)).then(named).catch(() => {
       delete offers[kind]; // it is asked again
       return [];
@@ -592,7 +596,7 @@ class Page {
     const [, name, rest] = COMMAND.exec(text) ?? [];
     if (!name) return false;
     const own = {
-      new: () => this.newChat(), settings: () => this.settings.open(), stop: () => this.stop(), options: () => (this.conversation ? this.options() : this.newChat()),
+      new: () => this.newChat(), settings: !api.hasPeople() && (() => this.settings.open()), stop: () => this.stop(), options: () => (this.conversation ? this.options() : this.newChat()),
       rename: this.conversation && !rest && (() => this.rename()),
       export: this.conversation && (() => { this.menu.open = true; this.menu.querySelector("a").focus(); }),
       plan: !this.conversation && (() => this.tried(this.plan(rest))),
@@ -601,6 +605,7 @@ class Page {
       own();
       return true;
     }
+    if (api.hasPeople()) return this.orderTyped(name, rest?.trim() ?? "");
     if (!this.conversation) {
       const { group, problem } = await api.get(`/api/commands/${encodeURIComponent(name)}`);
       if (problem) throw new Error(problem);
@@ -609,6 +614,15 @@ class Page {
     }
     const shown = await this.output.run(this.conversation.id, text);
     this.say(shown.slice(0, SAID));
+    return true;
+  }
+
+  /** Send the orders of a command. Rejects where it has none, or arguments are missing. */
+  async orderTyped(name, words) {
+    const orders = ordersOf(name, words);
+    if (!orders) throw new Error(name in TYPED_ORDERS ? this.texts.people.example(`/${name} ${TYPED_ORDERS[name]}`) : this.texts.people.notHere(name));
+    if (!this.conversation) throw new Error(this.texts.noConversation(name));
+    for (const order of orders) await this.order(order);
     return true;
   }
 

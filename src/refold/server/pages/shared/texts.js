@@ -53,6 +53,14 @@ const common = {
   commandShows: "What the command shows",
   commandAnswer: "Answer",
   commandKeys: { y: "Yes", n: "No" },
+  people: {
+    orders: {
+      mode: "what may run without asking", model: "another model", agent: "another agent", effort: "how long the model thinks", plan: "plan before anything is changed",
+      compact: "make the conversation shorter for the model", continue: "continue without a new message", teams: "whether teammates may help",
+    },
+    example: (typed) => `Type what you want behind it, for example ${typed}`,
+    notHere: (name) => `/${name} does not work here: it needs the folder or the settings of a machine, and this service shares neither.`,
+  },
   noConversation: (name) => `/${name} works when there is a conversation: write a message first.`,
   dialogFailed: (why) => `That did not work: ${why}`,
   latest: "Jump to the latest",
@@ -165,7 +173,9 @@ const common = {
   review: {
     title: "Review changes", since: "Compare with", start: "Start of this conversation", messages: "Before a message", commits: "A commit",
     last: "Last message", split: "Side by side", refresh: "Read the changes again", changed: "The files have changed: read them again.",
-    files: "Changed files", changes: "Changes", none: "Nothing has changed since then.", noText: "It has no lines to compare: it is not text, is empty, or only its mode has changed.",
+    files: "Changed files", changes: "Changes", none: "Nothing has changed since then.",
+    recorded: "These are the changes that tools have recorded, one after the other. Those of commands are not among them, because this server does not see the folder.",
+    noText: "It has no lines to compare: it is not text, is empty, or only its mode has changed.",
     count: (count) => many(count, "file", "files"), notDrawn: (count) => `${many(count, "more file is", "more files are")} not shown.`,
     generated: (count, names) => `Show ${many(count, "generated file", "generated files")} in ${names}`,
     more: (count) => `Show ${many(count, "more line", "more lines")}`, cut: "The rest is not shown: it is too long.",
