@@ -13,6 +13,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     bash,
     button,
+    id_of,
     send,
     wait_until,
 )
@@ -73,8 +74,16 @@ def test_no_clock_runs_and_no_conversation_is_at_work_while_the_server_is_gone(
     page.locator(".request").wait_for()
     button(page, WORDS[path]["yes"]).click()
     page.locator(".card-activity.is-running").wait_for()
+    reason = "the database cannot be reached"
+    address = f"**/api/conversations/{id_of(page)}"
+    page.route(
+        address, lambda route: route.fulfill(status=503, json={"kind": "JournalError", "reason": reason})
+    )  # fmt: skip
     server.kill()
+    wait_for_condition(page, f"this conversation now: {reason}.")
+    page.unroute(address)
     wait_for_condition(page, SERVER[path])
+    pages.wrong[:] = [line for line in pages.wrong if "status of 503" not in line]
 
     page.locator(".card-activity.is-unknown", has_text="not known now").wait_for()
     times = [page.locator(".running-time, .clock").all_inner_texts()]

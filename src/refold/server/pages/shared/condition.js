@@ -6,11 +6,11 @@ import { fill, h } from "./dom.js";
 import { waiting } from "./reducer.js";
 
 /** The connection of no conversation. */
-export const NO_LINE = { name: "none", seconds: 0, hasNetwork: true, lost: false };
+export const NO_LINE = { name: "none", seconds: 0, why: "", hasNetwork: true, lost: false };
 
 /**
  * A line has name: "none", "connecting", "online", "offline" or "reading"; seconds until it is
- * tried again; hasNetwork; and lost, from when it broke until it is there again: what is shown
+ * tried again; why, if the server said it; hasNetwork; and lost, from when it broke until it is there again: what is shown
  * meanwhile is what was known before.
  */
 export function lineAfter(before, name, seconds = 0, hasNetwork = navigator.onLine) {
@@ -27,7 +27,7 @@ export const activityOf = (activity, line) => (line.lost && activity === "runnin
 export function conditionOf(screen, line, t) {
   const { requests, plan } = waiting(screen);
   const still = (name) => ({ name, words: "", works: false, asks: false, seconds: line.seconds, reason: screen.problem });
-  if (line.lost) return still(line.hasNetwork ? "no_server" : "no_network");
+  if (line.lost) return { ...still(line.hasNetwork ? "no_server" : "no_network"), reason: line.why };
   if (screen.cutOff) return still("cut_off");
   if (screen.turn && screen.problem) return still("problem");
   const asks = Boolean(requests.length || plan);
@@ -50,7 +50,7 @@ export class ConditionBar {
 
   show({ name, seconds, reason }, readOnly) {
     const t = this.texts.conditions;
-    const words = { no_server: t.noServer, no_network: t.noNetwork, cut_off: this.texts.crashed, problem: t.problem(reason) }[name] ?? "";
+    const words = { no_server: reason ? t.serverSays(reason) : t.noServer, no_network: t.noNetwork, cut_off: this.texts.crashed, problem: t.problem(reason) }[name] ?? "";
     this.element.hidden = !words || (readOnly && name === "cut_off");
     this.element.dataset.name = name;
     if (this.words.textContent !== words) fill(this.words, words);

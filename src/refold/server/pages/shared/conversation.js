@@ -19,7 +19,7 @@ const OLDER = 1500; // events of a part that is read when a user scrolls up to i
 const ALL = 2 ** 31;
 
 export class Conversation {
-  /** `on` has changed(screen), state(name, seconds), gone(error), held(by), frame(),
+  /** `on` has changed(screen), state(name, seconds, why), gone(error), held(by), frame(),
    * older(screen, count): the first blocks are new. */
   constructor(id, on) {
     this.id = id;
@@ -28,6 +28,7 @@ export class Conversation {
     this.frames = [];
     this.queue = [];
     this.readOnly = isNode(id);
+    this.why = ""; // what a server said that is there and cannot show it, as when its database is away
     this.caughtUp = false; // is all told that had happened when it was opened?
     this.cost = 0; // milliseconds that the last drawing took
     this.connect();
@@ -39,7 +40,7 @@ export class Conversation {
   connect(after) {
     this.connection = new Connection(`${api.of(this.id)}/ws`, {
       document: (doc, raw) => this.heard(doc, raw),
-      state: (name, seconds) => this.closed || this.on.state(name, seconds),
+      state: (name, seconds) => this.closed || this.on.state(name, seconds, name === "online" ? "" : this.why),
       lost: () => this.whyLost(),
       sent: (raw) => this.note("out", raw),
     }, undefined, after);
@@ -199,12 +200,14 @@ export class Conversation {
   async whyLost() {
     try {
       const about = await api.get(api.of(this.id));
+      this.why = "";
       if (about.held_by) {
         this.readJournal(about.held_by);
         return false;
       }
       return true;
     } catch (error) {
+      this.why = error.status >= 500 ? error.message : "";
       if (error.status === 0 || error.status >= 500) return true;
       this.on.gone(error);
       return false;

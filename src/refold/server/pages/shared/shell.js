@@ -257,7 +257,7 @@ class Page {
     this.nodeBar.open(id);
     this.composer.setConversation(id);
     this.conversation = new Conversation(id, {
-      changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLine(name, seconds),
+      changed: (screen) => this.changed(screen), state: (name, seconds, why) => this.setLine(name, seconds, why),
       unsent: (messages) => this.outbox.show(messages),
       gone: () => this.gone(), held: (by) => this.held(by),
       frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
@@ -380,9 +380,9 @@ class Page {
     fill(this.notice, h("p", { role: "status" }, text), action);
   }
 
-  setLine(name, seconds = 0) {
+  setLine(name, seconds = 0, why = "") {
     const t = this.texts;
-    this.line = lineAfter(this.line, name, seconds);
+    this.line = { ...lineAfter(this.line, name, seconds), why };
     this.app.dataset.lost = this.line.lost ? "yes" : "no";
     this.light.dataset.state = name;
     fill(this.light, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "light-text" }, t.light[name] ?? ""));

@@ -334,6 +334,7 @@ export const developer = {
   },
   conditions: {
     noServer: "The server does not answer. Is refold serve running? What you send waits here.",
+    serverSays: (reason) => `The server cannot show this conversation now: ${reason}. What you send waits here.`,
     noNetwork: "This device has no network. What you send waits here.",
     problem: (reason) => `The turn cannot continue: ${reason}.`, again: (seconds) => (seconds >= 1 ? `Trying again in ${Math.round(seconds)} s.` : "Trying again…"),
   },
@@ -556,6 +557,7 @@ export const user = {
   },
   conditions: {
     noServer: "I cannot be reached: the program that I run in does not answer. What you write is kept and sent when it is back.",
+    serverSays: (reason) => `I cannot reach this conversation now: ${reason}. What you write is kept and sent when it is back.`,
     noNetwork: "This device is not connected to a network. What you write is kept and sent when it is connected again.",
     problem: (reason) => FAILURES.find(([wording]) => wording.test(reason))?.[1] ?? `I cannot go on: ${reason}.`,
     again: (seconds) => (seconds >= 1 ? `Trying again in ${Math.round(seconds)} s.` : "Trying again…"),
