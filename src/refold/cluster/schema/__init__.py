@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-SCHEMA_REVISION = "0006"  # of the newest module in `versions`
+SCHEMA_REVISION = "0007"  # of the newest module in `versions`
 _LOCK_KEY = 7_236_801_004  # one process migrates at a time
 
 

@@ -4,8 +4,8 @@ from alembic import op
 
 from refold.cluster.schema import run_script
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 
 _WORKERS_SQL = """
 create table refold.worker(
