@@ -104,7 +104,8 @@ class Run(Struct):
     async def _restart(self, server: LoopbackServer) -> None:
         server.kill()
         await anyio.sleep(_DOWN_SECONDS)
-        await to_thread.run_sync(server.start)
+        server.launch()
+        await to_thread.run_sync(server.wait_until_ready)
 
     async def _time_return(self, kind: str) -> None:
         busy = await self.database.run(lambda db: db.fetch(_BUSY_SQL))

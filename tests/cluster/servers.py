@@ -24,7 +24,10 @@ S3_KEY, S3_SECRET = "refold-key", "refold-secret"
 
 
 class LoopbackServer:
-    """A program that listens on a port of its own."""
+    """A program that listens on a port of its own.
+
+    It ends with the thread that started it, so that must not be one that a pool may retire.
+    """
 
     def __init__(self, directory: Path, command: Sequence[str], port: int) -> None:
         self._directory, self._command, self.port = directory, command, port
@@ -32,11 +35,17 @@ class LoopbackServer:
         self.start()
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "SIGKILL", *self._command],
                 cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
+
+    def wait_until_ready(self) -> None:
         until = time.monotonic() + _START_SECONDS
         while not self._listens:
             log_text = (self._directory / "log").read_text(errors="replace")
