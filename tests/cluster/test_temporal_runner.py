@@ -3,11 +3,14 @@
 import re
 from base64 import b64decode
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import anyio
 import pytest
 
+from refold.client.nodes.database_orders import DatabaseOrders
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Queue
 from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
 from refold.errors import Disconnected
@@ -33,7 +36,11 @@ async def running(
     database: Database, temporal: LoopbackServer, beat_seconds: float = 0.2
 ) -> AsyncGenerator[TemporalRunner]:
     runner = TemporalRunner(
-        database, temporal.address, beat_seconds=beat_seconds, dead_seconds=1
+        database,
+        temporal.address,
+        beat_seconds=beat_seconds,
+        dead_seconds=1,
+        forgotten_seconds=1,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(runner.run)
@@ -113,10 +120,24 @@ async def test_wakes_are_kept_while_temporal_is_down(
                 await worker.wake(ONE)
             await claim.wait_for_wake()  # by the database
             own.start()
-            await worker.wake(ONE)
+            await wake_when_ready(worker)
             await claim.wait_for_wake()
             await claim.end()
             await worker.stop(ONE)
+
+
+async def test_an_order_whose_web_node_died_before_it_woke_the_session_is_taken(
+    database: Database, worker: TemporalRunner
+) -> None:
+    orders = DatabaseOrders(database, worker.wake)  # it wakes while a result is awaited
+    await orders.put(ONE, order := Queue("do this", client_key="k"))
+
+    claim = await take(worker)
+
+    (placed,) = await orders.take(ONE, claim.number)
+    assert (claim.session, placed.order) == (ONE, order)
+    await placed.settle(OrderResult(True))
+    await claim.end()
 
 
 async def test_the_history_of_a_session_has_ids_only(
@@ -138,6 +159,14 @@ async def test_the_history_of_a_session_has_ids_only(
     wake = re.compile('"[0-9a-f]{12}"')
     others = {text for text in texts if not wake.fullmatch(text)}
     assert others <= {f'"{ONE}"', "1", "[]"} | {t for t in others if wake.search(t)}
+
+
+async def wake_when_ready(runner: TemporalRunner) -> None:
+    """Temporal takes requests some time after it listens."""
+    while True:
+        with suppress(Disconnected):
+            return await runner.wake(ONE)
+        await anyio.sleep(0.1)
 
 
 async def take(runner: TemporalRunner) -> WorkerClaim:

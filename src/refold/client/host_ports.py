@@ -79,8 +79,10 @@ class SessionClaim(Protocol):
         """Return the reason once the claim must end; "" if what runs now may finish."""
         ...
 
-    async def end(self) -> None:
-        """Release the claim. If the session was woken meanwhile, there is a new claim."""
+    async def end(self, *, unfinished: bool = False) -> None:
+        """Release the claim. There is a new one if this one is unfinished, or the session was woken
+        meanwhile.
+        """
         ...
 
 
@@ -178,10 +180,10 @@ class LocalClaim:
         await self._cancelled.wait()
         return self._reason
 
-    async def end(self) -> None:
+    async def end(self, *, unfinished: bool = False) -> None:
         self._runner.forget(self)
         self.ended.set()
-        if self._woken.is_set() and not self._cancelled.is_set():
+        if unfinished or (self._woken.is_set() and not self._cancelled.is_set()):
             await self._runner.wake(self.session)
 
     def wake(self) -> None:

@@ -266,6 +266,7 @@ class _PlacingSink(Dispatcher):
 
     async def lease(self, claim: int) -> None:
         self._engine.record.claim = claim
+        self._asked = 0  # what the user was asked may be lost
         await self._engine.record.open()
 
 

@@ -30,14 +30,14 @@ from refold.client.host_ports import (
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Interrupt, Order
 from refold.client.session import Session
-from refold.errors import Disconnected, Fenced, Held, JournalError, RefoldError
+from refold.errors import Conflict, Disconnected, Fenced, Held, JournalError, RefoldError
 from refold.journal.events.kinds import Entry
 
 ResultT = TypeVar("ResultT")
 IDLE_SECONDS = 60.0  # without work, after which a session is released
 _BEGIN_SECONDS = 1.0  # in which a session that begins opens its files
 _POLL_SECONDS = 0.1  # between two checks of the open files
-_RETRY_SECONDS = 0.5  # after a lost connection to the journal or the orders
+_RETRY_SECONDS = 0.2  # after a lost connection to the journal or the orders
 _MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
 CLOSED = "the conversation was closed here: connect again"
 
@@ -50,6 +50,10 @@ class RunnableSession(Protocol):
 
     @property
     def at_work(self) -> bool: ...
+    async def lease(self, claim: int) -> None:
+        """Take the writer lock under this claim. Events that the journal has lost are forgotten."""
+        ...
+
     def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None: ...
     def end_work(self) -> None: ...
     async def carry_out(self, order: Order) -> OrderResult: ...
@@ -130,22 +134,24 @@ class SessionWorker:
                 self._runs.remove(run)
             with anyio.CancelScope(shield=True):
                 try:
-                    await self._settle_rest(claim, run, problem)
+                    if run is None or run.ending:
+                        await self._settle_rest(claim, problem)
                 finally:
-                    await claim.end()
+                    await claim.end(unfinished=self._is_unfinished(run, problem))
 
-    async def _settle_rest(
-        self, claim: SessionClaim, run: "_Run | None", problem: RefoldError
-    ) -> None:
+    async def _settle_rest(self, claim: SessionClaim, problem: RefoldError) -> None:
         """Settle the orders that nothing carries out any more."""
         with suppress(JournalError):  # their queue cannot be reached: they stay there
-            if self._has_others and run is not None and run.is_unfinished:
-                await self._runner.wake(claim.session)  # its turn continues elsewhere
-            if run is None or run.ending:
-                for placed in await self._orders.take(claim.session, claim.number):
-                    await placed.settle(problem)
-            elif run.woken_late:
-                await self._runner.wake(claim.session)  # there is another claim then
+            for placed in await self._orders.take(claim.session, claim.number):
+                await placed.settle(problem)
+
+    def _is_unfinished(self, run: "_Run | None", problem: RefoldError) -> bool:
+        """Whether another claim must continue what this one leaves."""
+        if run is None:  # it was cancelled, or not reached: what it has to do is not known
+            return self._has_others and isinstance(problem, ClosedHere | Disconnected)
+        if run.woken_late and not run.ending:
+            return True
+        return self._has_others and run.is_unfinished
 
 
 class _Run:
@@ -188,14 +194,21 @@ class _Run:
         self._there.end_work()
 
     async def _run_turns(self, idle_seconds: float) -> None:
-        runnable = self._there
+        runnable, is_sure = self._there, True  # whether the journal has all that it knows
         while True:
             news = self._news
             try:
+                if not is_sure:
+                    await runnable.lease(self._claim.number)
+                    is_sure = True
                 if not runnable.cut_off and await runnable.session.step():
                     continue
-            except Disconnected as error:  # what was not recorded is decided again
+            except (
+                Disconnected,
+                Conflict,
+            ) as error:  # events that were not kept may be lost
                 runnable.report(error)
+                is_sure = False
                 await anyio.sleep(_RETRY_SECONDS)
                 continue
             except (
@@ -252,8 +265,7 @@ class _Run:
             outcome = error
         finally:
             self._open -= 1
-            with anyio.CancelScope(shield=True):
-                await placed.settle(outcome)
+            await _settle(placed, outcome)
             self._handle_lost_lock(outcome)
             self._wake()
 
@@ -277,6 +289,14 @@ class _Run:
     def _wake(self, _: Entry | None = None) -> None:
         self._news.set()
         self._news = anyio.Event()
+
+
+async def _settle(placed: PlacedOrder, outcome: OrderResult | RefoldError) -> None:
+    """Settle an order, tried again after a lost connection unless this is cancelled."""
+    with suppress(Disconnected), anyio.CancelScope(shield=True):
+        await placed.settle(outcome)
+        return
+    await _until_reached(partial(placed.settle, outcome))
 
 
 async def _until_reached(work: Callable[[], Awaitable[ResultT]]) -> ResultT:

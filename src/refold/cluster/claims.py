@@ -28,7 +28,8 @@ class Stop(Struct, frozen=True):
 class WorkerClaim:
     """Implements `SessionClaim`.
 
-    `acknowledge` is awaited before a wake is taken, and `release` at the end of the claim.
+    `acknowledge` is awaited before a wake is taken, and `release` at the end of the claim, which
+    may be `unfinished`.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class WorkerClaim:
     ) -> None:
         self.session, self.number = session, number
         self._acknowledge, self._release, self._reason = acknowledge, release, ""
+        self.unfinished = False
         self._woken, self._cancelled = anyio.Event(), anyio.Event()
         self._woken.set()
 
@@ -57,7 +59,8 @@ class WorkerClaim:
         await self._cancelled.wait()
         return self._reason
 
-    async def end(self) -> None:
+    async def end(self, *, unfinished: bool = False) -> None:
+        self.unfinished = unfinished
         await self._release(self)
 
     def wake(self) -> None:

@@ -49,7 +49,7 @@ class ProcrastinateRunner:
         self._on_full = on_full
         self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
         self._claims = WorkerClaims()
-        self._ended = set[int]()  # whose jobs must be finished
+        self._ended = dict[int, WorkerClaim]()  # whose jobs must be finished
         self._worker = 0
         self._steady_since = time.monotonic()  # since when each beat came in time
         self._news = anyio.Event()
@@ -99,16 +99,18 @@ class ProcrastinateRunner:
         await self._database.run(lambda db: db.execute(query, claim.session))
 
     async def _release(self, claim: WorkerClaim) -> None:
-        self._ended.add(claim.number)
+        self._ended[claim.number] = claim
         self._claims.remove(claim)
         with suppress(JournalError):  # tried again with the next beat
             await self._finish_ended()
 
     async def _finish_ended(self) -> None:
         query = "select refold.end_claim($1)"
-        for number in tuple(self._ended):
+        for number, claim in tuple(self._ended.items()):
+            if claim.unfinished:
+                await self.wake(claim.session)
             await self._database.run(lambda db, n=number: db.execute(query, n))
-            self._ended.discard(number)
+            self._ended.pop(number, None)
             self._released.set()
             self._look()
 
@@ -181,8 +183,8 @@ class ProcrastinateRunner:
             acknowledge=self._acknowledge, release=self._release,
         )  # fmt: skip
         if self._is_draining:
-            self._ended.add(claim.number)
-            await self.wake(claim.session)
+            claim.unfinished = True
+            self._ended[claim.number] = claim
             return False
         self._claims.add(claim)
         return True

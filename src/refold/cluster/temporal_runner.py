@@ -59,6 +59,15 @@ _STOP_SECONDS = 5.0  # for the end of the connection to Temporal
 # A worker that was killed is asked for so long before another one continues its workflows.
 _STICKY_TIME = timedelta(seconds=1)
 _TASK_TIME = timedelta(seconds=3)
+FORGOTTEN_SECONDS = 20.0  # an order that waits so long has perhaps no wake
+_MAX_FORGOTTEN = (
+    20  # sessions at once, the oldest: the others may wait because all are busy
+)
+_FORGOTTEN_SQL = """
+select session from refold.placed_order where tenant = refold.tenant()
+  and outcome is null and placed < now() - make_interval(secs => $1)
+  group by session order by min(number) limit $2
+"""
 _EPOCH_START, _ONE_MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
@@ -75,12 +84,14 @@ class TemporalRunner:
         *,
         beat_seconds: float = BEAT_SECONDS,
         dead_seconds: float = DEAD_SECONDS,
+        forgotten_seconds: float = FORGOTTEN_SECONDS,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._database, self._options = database, _connection_options(address)
         self.place, self._report = f"Temporal at {address}", report
         self._queue = f"refold-{database.tenant}"
         self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
+        self._forgotten_seconds = forgotten_seconds
         self._client: Client | None = None
         self._worker: Worker | None = None
         self._claims, self._wakes = WorkerClaims(), dict[int, _Wakes]()
@@ -118,6 +129,7 @@ class TemporalRunner:
         async with anyio.create_task_group() as group:
             group.start_soon(follow_notifications, self._database, self._on_notification)
             group.start_soon(self._check_database)
+            group.start_soon(self._wake_forgotten)
             while not self._is_draining:
                 try:
                     with self._as_errors():
@@ -166,7 +178,7 @@ class TemporalRunner:
                 await anyio.sleep_forever()
             finally:
                 for claim in self._claims.all:  # no session worker runs here any more
-                    await self._release(claim)
+                    await claim.end(unfinished=True)
                 with anyio.move_on_after(_STOP_SECONDS, shield=True):
                     await worker.shutdown()
                 scope.cancel()
@@ -190,6 +202,8 @@ class TemporalRunner:
         wakes = self._wakes[number] = _Wakes()
         self._claims.add(claim)
         await self._beat_while_claimed(session)
+        if claim.unfinished:  # the next attempt has the wakes, too
+            raise ApplicationError("the session has more to do")
         return wakes.taken
 
     async def _beat_while_claimed(self, session: str) -> None:
@@ -213,6 +227,21 @@ class TemporalRunner:
                 await self._database.run(lambda db: db.execute("select 1"))
                 self._reached = time.monotonic()
             await anyio.sleep(self._beat_seconds)
+
+    async def _wake_forgotten(self) -> None:
+        """Wake the sessions of old orders: the one that placed them may be dead, and Temporal may have
+        lost what it knew with its server.
+        """
+        limits = self._forgotten_seconds, _MAX_FORGOTTEN
+        while True:
+            await anyio.sleep(self._forgotten_seconds)
+            with suppress(JournalError):
+                rows = await self._database.run(
+                    lambda db: db.fetch(_FORGOTTEN_SQL, *limits)
+                )
+                for row in rows:
+                    if not self._claims.of_session(row["session"]):
+                        await self.wake(row["session"])
 
     async def _acknowledge(self, claim: WorkerClaim) -> None:
         if (wakes := self._wakes.get(claim.number)) is not None:

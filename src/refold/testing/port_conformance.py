@@ -128,6 +128,18 @@ class RunnerContract:
         assert not await self._has_claim(runner)
         assert second.number > first.number
 
+    async def test_an_unfinished_claim_leads_to_another_claim(self, runner: Runner) -> None:
+        await runner.wake("a")
+        (first,) = await _next_claims(runner)
+        await first.wait_for_wake()
+        await first.end(unfinished=True)
+        (second,) = await _next_claims(runner)
+        await second.wait_for_wake()
+        await second.end()
+
+        assert not await self._has_claim(runner)
+        assert second.number > first.number
+
     async def test_a_later_claim_has_a_higher_number(self, runner: Runner) -> None:
         numbers = list[int]()
         for _ in range(3):

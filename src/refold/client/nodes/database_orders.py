@@ -31,7 +31,14 @@ from refold.client.protocol import (
     parse_order,
 )
 from refold.cluster.database import Database
-from refold.errors import BadInput, Disconnected, Fenced, JournalError, RefoldError
+from refold.errors import (
+    BadInput,
+    Conflict,
+    Disconnected,
+    Fenced,
+    JournalError,
+    RefoldError,
+)
 
 _START_KEY = ""  # of the start values of a new session; no order of a client has it
 _POLL_SECONDS = 2.0  # between two looks for an outcome; a notification ends the wait
@@ -96,7 +103,7 @@ class DatabaseOrder:
         return OrderResult(outcome.changed, copy=outcome.copy)
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
-        if isinstance(outcome, ClosedHere | Fenced | Disconnected):
+        if isinstance(outcome, ClosedHere | Fenced | Disconnected | Conflict):
             await self._orders.give_back(self._session, self._number)
             return
         await self._orders.settle(self._session, self._number, _to_outcome(outcome))

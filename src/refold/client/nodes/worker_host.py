@@ -1,7 +1,8 @@
 """The sessions of a worker: it has claims on them, runs them, and publishes what is not recorded.
 
-A session is opened when this worker gets a claim on it, and leased at once, so that an earlier worker
-can no longer take its orders. `session_worker` runs it as in any other process.
+A session is open here for as long as this worker has a claim on it. It is opened and leased at the
+beginning of the claim, so that an earlier worker can no longer take its orders, and closed at its end,
+as other workers may write from then on. `session_worker` runs it as in any other process.
 """
 
 from collections.abc import AsyncGenerator
@@ -30,7 +31,7 @@ from refold.session.recorder import acting_as
 
 
 class PublishedConversation(OwnConversation):
-    """A conversation whose live documents go to a bus."""
+    """A conversation whose live documents go to a bus. It ends with its claim."""
 
     def __init__(
         self, launch: Launch, opened: OpenedSession, ports: Ports, holder: str
@@ -44,6 +45,10 @@ class PublishedConversation(OwnConversation):
     @property
     def busy(self) -> bool:
         return self.claimed or self.at_work  # what follows it is the bus
+
+    def end_work(self) -> None:
+        self.close()
+        super().end_work()
 
     async def carry_out(self, order: Order) -> OrderResult:
         if isinstance(order, SetDirectory):  # a directory of this machine
@@ -153,6 +158,8 @@ class WorkerHost(Host):
                 chat = await self._open_claimed(claim, values, is_begun=begin_order is None)
             await chat.lease(claim.number)
         except Exception as raised:  # a bug with one session must not end the others
+            if (opened := self._there.get(claim.session)) is not None:
+                opened.close()
             error = raised if isinstance(raised, RefoldError) else _to_error(raised)
             if begin_order is not None and not isinstance(error, Disconnected | Fenced):
                 await begin_order.settle(error)
@@ -164,7 +171,8 @@ class WorkerHost(Host):
         self, claim: SessionClaim, values: bytes, *, is_begun: bool
     ) -> OwnConversation:
         id_ = claim.session
-        await self._close_lost(id_)
+        while id_ in self._there:  # the end of an earlier claim, whose turn may end
+            await self._ended.wait()
         is_there = await to_thread.run_sync(self.home.exists, id_)
         if not is_there and values:
             start = msgspec.json.decode(values, type=NewConversation)
@@ -177,21 +185,8 @@ class WorkerHost(Host):
         assert isinstance(chat, OwnConversation), "a worker joins no other process"
         return chat
 
-    async def _close_lost(self, id_: str) -> None:
-        """Wait for the end of a conversation that closes. Close one with the lease of an earlier claim:
-        other workers may have written since.
-        """
-        while (chat := self._there.get(id_)) is not None:
-            if chat.closing:
-                await self._ended.wait()
-            elif isinstance(chat, OwnConversation) and _has_old_lease(chat):
-                await self.close(id_)
-            else:
-                return
-
-
-def _has_old_lease(chat: OwnConversation) -> bool:
-    return chat.session.has_lease and not chat.claimed
+    async def _check_holder(self, id_: str, chat: OwnConversation) -> None:
+        """Do nothing: the claim says who writes it."""
 
 
 def _to_error(error: Exception) -> RefoldError:
