@@ -104,10 +104,17 @@ def test_an_order_is_recorded_as_an_event(
 def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     tmp_path: Path,
 ) -> None:
+    """It is recorded before it is acknowledged, and withdrawn if it is stopped before."""
+    asked = CompactionRequested("prune")
+
     async def run_story() -> tuple[bool, bool]:
         async with stdio_session(tmp_path) as (at, _):
             await at.run("hello")
+            for order in (b'{"type":"compact","kind":"prune"}', b'{"type":"interrupt"}'):
+                await at.send(parse_order(order))
+            assert (at.view.conversation.compaction, await at.step()) == (None, False)
             await at.send(parse_order(b'{"type":"compact","kind":"prune"}'))
+            assert at.view.conversation.compaction == asked
             return await at.step(), await at.step()
 
     assert anyio.run(run_story) == (True, False)

@@ -32,7 +32,7 @@ from refold.journal.store.port import MemoryStore, Store
 from refold.testing import MemorySessions, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
-ONE = "20260101-000000-aaaa"
+SESSION_ID = "20260101-000000-aaaa"
 _LIMIT_SECONDS = 30
 
 
@@ -48,7 +48,7 @@ class Runner:
         self._claims = WorkerClaims()
 
     def give(self, number: int) -> WorkerClaim:
-        claim = WorkerClaim(ONE, number, acknowledge=_ignore, release=self._release)
+        claim = WorkerClaim(SESSION_ID, number, acknowledge=_ignore, release=self._release)
         self._claims.add(claim)
         return claim
 
@@ -150,7 +150,7 @@ class Workers:
     async def say(self, claim: WorkerClaim, text: str) -> None:
         """Have the worker of the claim answer a message."""
         turns = self.count(TurnEnded)
-        placed = await self._orders.put(ONE, Queue(text, client_key=text))
+        placed = await self._orders.put(SESSION_ID, Queue(text, client_key=text))
         claim.wake()
         await placed.result()
         while self.count(TurnEnded) == turns:
@@ -161,7 +161,7 @@ class Workers:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        return self.home.entries(ONE)[0] if self.home.exists(ONE) else ()
+        return self.home.entries(SESSION_ID)[0] if self.home.exists(SESSION_ID) else ()
 
 
 async def test_a_worker_that_gets_a_session_back_has_what_others_wrote_meanwhile(
@@ -237,7 +237,7 @@ async def test_a_worker_does_again_what_its_database_has_lost(
 
     assert sessions.loses == ""
     assert (workers.count(Said), workers.count(TurnEnded)) == (1, 1)
-    assert sessions.check(ONE).damages == ()
+    assert sessions.check(SESSION_ID).damages == ()
 
 
 async def test_a_session_that_could_not_be_opened_is_left_to_another_claim(

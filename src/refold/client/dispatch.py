@@ -1,8 +1,7 @@
 """The order sink of a session that is open in this process.
 
-`Dispatcher` has one table from the type of an order to the method that carries it out. Most
-orders go to the session's inbox at once. Messages that are turns of their own, a compaction
-between two turns and `continue` wait here, and `step` carries out the next of them.
+`Dispatcher` has one table from the type of an order to the method that carries it out. Most go to
+the session's inbox; turns of their own and compactions between two turns wait here for `step`.
 """
 
 from collections import deque
@@ -156,8 +155,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> bool:
-        ordered = self._compaction is not None or bool(self._messages)
-        return self._begins or ordered
+        return self._begins or self._compaction is not None or bool(self._messages)
 
     async def step(self) -> bool:
         """Carry out the next turn, compaction or message."""
@@ -175,7 +173,9 @@ class Dispatcher:
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None
-            await self.compact(order)
+            waits = engine.view.conversation.compaction is not None  # no turn has done it
+            if waits and not await self.compact(order):
+                await engine.inbox.withdraw_compaction()
             return True
         if self._messages:
             message = self._messages.popleft()
@@ -195,8 +195,9 @@ class Dispatcher:
     def forget(self) -> None:
         """Drop all waiting work, and end a running compaction."""
         self._messages.clear()
-        self._compaction = None
-        self._stop_compaction()
+        self._compaction = None  # it is recorded, so the next turn compacts
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def _send_message(self, order: SendMessage) -> bool:
         if order.when == "now" and self._engine.view.turn.seq:
@@ -256,8 +257,8 @@ class Dispatcher:
         return False
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
-        names = (order.directory, *order.added)
-        directory, *roots = await to_thread.run_sync(real_directories, names)
+        wanted = (order.directory, *order.added)
+        directory, *roots = await to_thread.run_sync(real_directories, wanted)
         target = ResumeTarget(self._engine.view.session.id, directory, tuple(roots))
         opened = await self._launch.switch(self._engine, target, answer_without_user)
         self._app, self._engine = opened.app, opened.engine
@@ -283,39 +284,44 @@ class Dispatcher:
         return SessionWorkspace(self._app, self._engine, self.send).worktree
 
     async def _interrupt(self, order: Interrupt) -> bool:
-        if self._stop_compaction():
+        if await self._stop_compaction():
             return True
-        inbox = self._engine.inbox
-        stopped = await inbox.interrupt(order.reason, instead=order.instead)
+        stopped = await self._engine.inbox.interrupt(order.reason, instead=order.instead)
         if not stopped and order.instead:
-            await inbox.say(order.instead, when="next")
+            await self._engine.inbox.say(order.instead, when="next")
         return stopped
 
     async def _cancel(self, order: Cancel) -> bool:
-        return self._stop_compaction() or await self._engine.inbox.cancel(order.reason)
+        return await self._stop_compaction() or await self._engine.inbox.cancel(
+            order.reason
+        )
 
-    def _stop_compaction(self) -> bool:
-        """Stop a compaction between two turns. False if none runs."""
+    async def _stop_compaction(self) -> bool:
+        """Stop a compaction between two turns, or withdraw it. False if there is none."""
         if self._scope is not None:
             self._scope.cancel()
-        return self._scope is not None
+            return True
+        waits, self._compaction = self._compaction is not None, None
+        return (
+            waits and self._engine.idle and await self._engine.inbox.withdraw_compaction()
+        )
 
     async def _continue(self, _: Continue) -> bool:
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
         if not self._engine.view.conversation.messages:
             raise BadInput("there is no turn to continue yet")
-        if not await self._engine.begin_continuation():
-            raise BadInput("a turn is already running")
-        return True
+        if await self._engine.begin_continuation():
+            return True
+        raise BadInput("a turn is already running")
 
     async def _compact(self, order: CompactConversation) -> bool:
         if not self._engine.view.conversation.messages:
             raise BadInput("there are no messages to compact")
-        if self._engine.running or self._engine.view.turn.seq:
-            return await self._engine.inbox.compact(order.kind, order.focus)
-        self._compaction = order  # between two turns, `step` carries it out
-        return True
+        is_new = await self._engine.inbox.compact(order.kind, order.focus)
+        if is_new and not (self._engine.running or self._engine.view.turn.seq):
+            self._compaction = order  # between two turns, `step` carries it out
+        return is_new
 
     async def _set_mode(self, order: SetMode) -> bool:
         if (mode := MODE_NAMES.get(order.mode)) is None:
@@ -391,9 +397,8 @@ class Dispatcher:
     async def _judge_plan(self, order: PlanApproval) -> bool:
         inbox = self._engine.inbox
         if order.approved:
-            taken = await inbox.approve_plan(
-                order.plan, text=order.text, mode=order.mode or None
-            )
+            text, mode = order.text, order.mode or None
+            taken = await inbox.approve_plan(order.plan, text=text, mode=mode)
         else:
             taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
         if not taken:
@@ -473,13 +478,12 @@ def _rules_to_grant(
     offered = permissions.rule_sets(request)
     if not (offered or order.rule or order.rule_set):
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
-    kinds = ("session", "always")
     if order.rule and order.rule_set:
         raise BadInput("send rule or rule_set, not both")
     if order.rule or order.rule_set:
         rules = order.rule_set or (order.rule,)
     else:
-        rules = offered[0] if order.grant in kinds else (order.grant,)
+        rules = offered[0] if order.grant in ("session", "always") else (order.grant,)
     if rules in offered:
         return rules
     try:

@@ -316,7 +316,9 @@ class Inbox:
         )
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
-        """Compact the conversation, as soon as no call of the current turn is open."""
+        """Compact the conversation, as soon as no call of the current turn is open, or else between
+        two turns or with the next one.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
             asked = CompactionRequested(kind, focus)
@@ -327,6 +329,13 @@ class Inbox:
             )
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
+
+    async def withdraw_compaction(self) -> bool:
+        """Withdraw a compaction that was requested and is not done."""
+        return await self._record_unless(
+            lambda view: view.conversation.compaction is None,
+            CompactionRequested(withdrawn=True),
+        )
 
 
 def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:

@@ -4,8 +4,7 @@ Three rules keep a journal readable in five years:
 
 * Names are past tense. An event reports what happened; it does not order anything.
 * Events carry results, never recipes: folding calls no model, tool, clock or chance.
-* A field may be added with a default; none is renamed or removed. What must
-  change shape gets a new class.
+* A field may be added with a default; none is renamed or removed. A new shape is a new class.
 
 `codec` has the envelope of a line. More kinds are in `child_events`.
 """
@@ -298,10 +297,11 @@ class PlanAnswered(Struct, frozen=True):
 
 
 class CompactionRequested(Struct, frozen=True):
-    """The user asked to compact. `focus` says what the summary must preserve."""
+    """The user asked to compact, or withdrew that. `focus` says what the summary must preserve."""
 
     kind: CompactionKind = "full"
     focus: str = ""
+    withdrawn: bool = False
 
 
 class Compacted(Struct, frozen=True):

@@ -336,7 +336,7 @@ def _reset(
         case MessageEdited():
             return with_edit(conversation, event) or conversation
         case CompactionRequested():
-            return replace(conversation, compaction=event)
+            return replace(conversation, compaction=None if event.withdrawn else event)
         case Compacted():
             return _compact(conversation, event, seq)
         case Imported():

@@ -347,7 +347,7 @@ def _encode_files_and_plans(event: Event, seq: int) -> Iterator[EventDocument]:
 def _encode_side_calls(event: Event, seq: int) -> Iterator[EventDocument]:
     """Compaction and model calls outside the conversation."""
     match event:
-        case kinds.CompactionRequested(kind, focus):
+        case kinds.CompactionRequested(kind, focus, withdrawn=False):
             yield documents.CompactAsked(seq=seq, kind=kind, focus=focus)
         case kinds.Compacted() as compacted:
             yield documents.Compact(
