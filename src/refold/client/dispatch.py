@@ -99,8 +99,10 @@ class Dispatcher:
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it runs
-        self._begins = False
-        self._asked = 0  # the seq at which the turn began to wait for the user
+        self._begins, self._asked = (
+            False,
+            0,
+        )  # the seq at which it began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._send_message,
             Steer: partial(self._record_message, when="now"),
@@ -257,8 +259,8 @@ class Dispatcher:
         return False
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
-        wanted = (order.directory, *order.added)
-        directory, *roots = await to_thread.run_sync(real_directories, wanted)
+        names = (order.directory, *order.added)
+        directory, *roots = await to_thread.run_sync(real_directories, names)
         target = ResumeTarget(self._engine.view.session.id, directory, tuple(roots))
         opened = await self._launch.switch(self._engine, target, answer_without_user)
         self._app, self._engine = opened.app, opened.engine
@@ -292,19 +294,17 @@ class Dispatcher:
         return stopped
 
     async def _cancel(self, order: Cancel) -> bool:
-        return await self._stop_compaction() or await self._engine.inbox.cancel(
-            order.reason
-        )
+        inbox = self._engine.inbox
+        return await self._stop_compaction() or await inbox.cancel(order.reason)
 
     async def _stop_compaction(self) -> bool:
         """Stop a compaction between two turns, or withdraw it. False if there is none."""
         if self._scope is not None:
             self._scope.cancel()
             return True
-        waits, self._compaction = self._compaction is not None, None
-        return (
-            waits and self._engine.idle and await self._engine.inbox.withdraw_compaction()
-        )
+        waits = self._compaction is not None and self._engine.idle
+        self._compaction = None
+        return waits and await self._engine.inbox.withdraw_compaction()
 
     async def _continue(self, _: Continue) -> bool:
         if not self._engine.idle or self._messages:
