@@ -170,14 +170,12 @@ class Dispatcher:
                 view = await engine.run_turns()
             finally:
                 self._begins = False
-            is_asked = view.turn.seq and not engine.leaves_turn()
-            self._asked = view.seq if is_asked else 0
+            self._asked = 0 if engine.leaves_turn() or not view.turn.seq else view.seq
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None
-            waits = engine.view.conversation.compaction is not None  # no turn has done it
-            if waits and not await self.compact(order):
-                await engine.inbox.withdraw_compaction()
+            if engine.view.conversation.compaction is not None:  # no turn has done it
+                await self.compact(order)
             return True
         if self._messages:
             message = self._messages.popleft()
@@ -192,6 +190,7 @@ class Dispatcher:
                 return await self._engine.compact(order.kind, order.focus)
         finally:
             self._scope = None
+        await self._engine.inbox.withdraw_compaction()
         return False
 
     def forget(self) -> None:
