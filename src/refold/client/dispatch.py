@@ -364,12 +364,9 @@ class Dispatcher:
 
             rules = _rules_to_grant(Permissions(self._app, self._engine), order, request)
         taken = await self._engine.inbox.answer(
-            order.call_id,
-            allowed=order.allowed,
-            reason=order.reason,
-            grants=rules,
+            order.call_id, allowed=order.allowed, reason=order.reason, grants=rules,
             hash_=request.call.hash,
-        )
+        )  # fmt: skip
         if not taken:
             raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
         if rules and order.grant == "always":  # the call is already allowed
