@@ -81,7 +81,7 @@ def run(args: Namespace) -> int:
         return 0
     if args.what == "sweep":
         return _sweep(chosen)
-    return _check(chosen)
+    return _check(chosen, url)
 
 
 def _sweep(chosen: "Database") -> int:
@@ -98,13 +98,18 @@ def _sweep(chosen: "Database") -> int:
     return 0
 
 
-def _check(chosen: "Database") -> int:
+def _check(chosen: "Database", url: str) -> int:
+    from refold.cluster.database_rights import find_excess_rights
     from refold.cluster.engine_ports import open_ports
 
     temporal, nats = (
         os.environ.get(name, "") for name in (TEMPORAL_VARIABLE, NATS_VARIABLE)
     )
-    problems = [*chosen.problems(), *_bucket_problems(chosen), *open_ports(temporal, nats)]
+    problems = [
+        *find_excess_rights(chosen, url),
+        *_bucket_problems(chosen),
+        *open_ports(temporal, nats),
+    ]
     for problem in problems:
         print_error(problem)
     if not problems:

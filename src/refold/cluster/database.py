@@ -33,7 +33,7 @@ from anyio.abc import ObjectReceiveStream
 from anyio.from_thread import BlockingPortal
 from msgspec import Struct
 
-from refold.cluster.schema import SCHEMA_REVISION, migrate
+from refold.cluster.schema import SCHEMA_REVISION, check_not_newer, migrate
 from refold.errors import BadInput, Disconnected, JournalError
 from refold.journal.store.writer_threads import this_loop_scheduler
 
@@ -147,7 +147,10 @@ class Database:
         await self._wait_for(partial(self._unlock, session, owner))
 
     def prepare(self) -> None:
-        """Make the tables or update them. The user of the URL becomes their owner."""
+        """Make the tables or update them. The user of the URL becomes their owner.
+
+        Raises `BadInput` if a newer refold has made them.
+        """
         _load_driver()
         with self._as_journal_errors():
             migrate(self._url)
@@ -155,29 +158,6 @@ class Database:
     def check(self) -> None:
         """Raise `BadInput` unless the database is prepared, `JournalError` if it is out of reach."""
         self.call(lambda db: db.execute("select 1"))
-
-    def problems(self) -> list[str]:
-        """What is wrong with the database, or unsafe."""
-        return self.call(self._list_problems)
-
-    async def _list_problems(self, db: Connection) -> list[str]:
-        problems = list[str]()
-        role: Any = await db.fetchrow(
-            "select rolsuper or rolbypassrls as sees_all, current_user as name, "
-            "exists(select from pg_roles where rolname = 'refold_worker') as has_roles "
-            "from pg_roles where rolname = current_user"
-        )
-        if role["sees_all"]:
-            problems.append(
-                f"{role['name']!r} may read the rows of every tenant: use a login of the "
-                "role refold_worker"
-            )
-        if not role["has_roles"]:
-            problems.append(
-                "the roles refold_worker and refold_web do not exist: run `refold cluster "
-                "init` as a role that may create roles"
-            )
-        return problems
 
     def stop_waiting(self) -> None:
         """Wait for the database no longer if it is away: this process ends."""
@@ -293,8 +273,12 @@ class Database:
                 pool = await asyncpg.create_pool(
                     self._url, min_size=0, max_size=_MAX_CONNECTIONS, **self._options()
                 )
-                async with pool.acquire() as connection:
-                    await self._check_tables(connection)
+                try:
+                    async with pool.acquire() as connection:
+                        await self._check_tables(connection)
+                except BaseException:
+                    pool.terminate()
+                    raise
                 self._pool = pool
         return self._pool
 
@@ -311,7 +295,9 @@ class Database:
             "select to_regclass('refold.revision') is not null"
         )
         query = "select version_num from refold.revision"
-        if not exists or await connection.fetchval(query) != SCHEMA_REVISION:
+        revision = await connection.fetchval(query) if exists else ""
+        check_not_newer(revision)
+        if revision != SCHEMA_REVISION:
             raise BadInput(_MISSING_TABLES.format(place=self.place))
 
     async def _lock(self, session: str, owner: object, shared: bool) -> bool:

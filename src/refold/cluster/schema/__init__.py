@@ -9,12 +9,29 @@ from typing import Any
 
 import anyio
 
+<<<<<<< HEAD
 SCHEMA_REVISION = "0007"  # of the newest module in `versions`
+=======
+from refold.errors import BadInput
+
+SCHEMA_REVISION = "0006"  # of the newest module in `versions`
+>>>>>>> ca6cb5c6 (Say how a service is operated, and refuse tables of a newer refold)
 _LOCK_KEY = 7_236_801_004  # one process migrates at a time
 
 
+def check_not_newer(revision: str) -> None:
+    """Raise `BadInput` if a newer refold has made or updated the tables."""
+    if revision > SCHEMA_REVISION:
+        raise BadInput(
+            f"the tables of this database are of a newer refold (revision {revision}; this one knows "
+            f"{SCHEMA_REVISION}): update refold here"
+        )
+
+
 def migrate(url: str) -> None:
-    """Make or update the tables in the database at `url`. Raises errors of asyncpg."""
+    """Make or update the tables in the database at `url`. Raises errors of asyncpg, and
+    `BadInput` if they are those of a newer refold.
+    """
     from sqlalchemy.exc import DBAPIError  # an extra
 
     try:
@@ -58,7 +75,9 @@ def _apply_migrations(connection: Any) -> None:
 
     scripts: Any = ScriptDirectory(str(Path(__file__).parent))
 
-    def list_steps(revision: Any, context: object) -> Any:
+    def list_steps(revision: tuple[str, ...], context: object) -> Any:
+        for head in revision:
+            check_not_newer(head)
         return scripts._upgrade_revs("head", revision)  # as `alembic upgrade` does
 
     connection.execute(text("create schema if not exists refold"))
