@@ -9,13 +9,9 @@ from typing import Any
 
 import anyio
 
-<<<<<<< HEAD
-SCHEMA_REVISION = "0007"  # of the newest module in `versions`
-=======
 from refold.errors import BadInput
 
-SCHEMA_REVISION = "0006"  # of the newest module in `versions`
->>>>>>> ca6cb5c6 (Say how a service is operated, and refuse tables of a newer refold)
+SCHEMA_REVISION = "0007"  # of the newest module in `versions`
 _LOCK_KEY = 7_236_801_004  # one process migrates at a time
 
 
