@@ -111,7 +111,7 @@ def _browse(started: Service) -> list[str]:
 
 
 def _use_commands(page: Any) -> None:
-    """A command that is an order, one that needs a machine, and the recorded changes."""
+    """A command that is an order, one that needs a machine, recorded changes, and a new chat."""
     page.locator("#message").fill("/mode plan")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('.chips select').value === 'plan'")
@@ -123,6 +123,10 @@ def _use_commands(page: Any) -> None:
     page.get_by_text("the changes that tools have recorded").wait_for()
     page.get_by_text("Nothing has changed since then.").wait_for()
     page.keyboard.press("Escape")
+    page.locator(".list").get_by_role("button", name="New chat").click()
+    page.get_by_text("A folder on the machines that do the work.").wait_for()
+    page.get_by_role("button", name="Browse").wait_for(state="hidden")
+    page.get_by_role("button", name="Cancel", exact=True).click()
 
 
 def _log_in(browser: Any, address: str, login: str, wrong: list[str]) -> Any:

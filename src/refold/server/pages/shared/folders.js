@@ -16,11 +16,11 @@ export function folderField(texts) {
   const name = h("input", { type: "text", name: "workspace_name", autocomplete: "off", maxlength: "60" });
   const named = field(t.name, name, t.nameHint);
   named.hidden = true;
-  const hint = h("small", {}, texts.workspaceHint);
+  const hint = h("small", {}, api.hasPeople() ? texts.people.workspaceHint : texts.workspaceHint);
   const recent = h("div", { class: "folder-recent", role: "group", "aria-label": t.recent, hidden: true });
   const elsewhere = h("div", { class: "folder-recent", role: "group", "aria-label": t.elsewhere, hidden: true });
   const picker = h("div", { class: "folder-picker", hidden: true });
-  const browse = h("button", { type: "button", class: "button", "aria-expanded": "false", on: { click: () => toggle() } }, icon("folder"), t.browse);
+  const browse = h("button", { type: "button", class: "button", "aria-expanded": "false", hidden: api.hasPeople(), on: { click: () => toggle() } }, icon("folder"), t.browse);
   const choose = (value) => {
     path.value = value;
     for (const button of [...recent.children, ...elsewhere.querySelectorAll("button")]) button.setAttribute("aria-pressed", String(button.dataset.path === value));

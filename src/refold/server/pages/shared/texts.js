@@ -58,6 +58,7 @@ const common = {
       mode: "what may run without asking", model: "another model", agent: "another agent", effort: "how long the model thinks", plan: "plan before anything is changed",
       compact: "make the conversation shorter for the model", continue: "continue without a new message", teams: "whether teammates may help",
     },
+    workspaceHint: "A folder on the machines that do the work. Leave it empty for the usual one.",
     example: (typed) => `Type what you want behind it, for example ${typed}`,
     notHere: (name) => `/${name} does not work here: it needs the folder or the settings of a machine, and this service shares neither.`,
   },

@@ -167,7 +167,7 @@ class Ports {
     const now = `${screen.address} ${screen.ports}`;
     if (now === this.drawn) return;
     this.drawn = now;
-    if (screen.address) this.read();
+    if (screen.address && !api.hasPeople()) this.read(); // they would be opened on the machine of the node
     else this.element.hidden = true;
   }
 
