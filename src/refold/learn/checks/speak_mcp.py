@@ -19,7 +19,7 @@ LESSON_DEMO = Demo(
     ),
     words=("What", "do", "a", "kiwi", "and", "a", "pear", "cost?"),
 )
-_REQUESTS: tuple[Json, ...] = (
+_CLIENT_REQUESTS: tuple[Json, ...] = (
     {"id": 7, "method": "tools/list"},
     {"method": "notifications/initialized"},
     {"id": "b", "method": "tools/call", "params": {"name": "price", "arguments": {"fruit": "apple"}}},
@@ -30,7 +30,7 @@ _REQUESTS: tuple[Json, ...] = (
 
 def check(workshop: Workshop) -> None:
     """Check the server alone, with lines of JSON, and then with an agent."""
-    typed = [json.dumps({"jsonrpc": "2.0", **request}) for request in _REQUESTS]
+    typed = [json.dumps({"jsonrpc": "2.0", **request}) for request in _CLIENT_REQUESTS]
     responses = _read_responses(workshop.run(words=["serve"], typed=typed))
     ids = [response.get("id") for response in responses]
     expect(
