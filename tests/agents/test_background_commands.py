@@ -222,7 +222,7 @@ def test_the_model_is_notified_of_an_exit_once_and_no_turn_starts(tmp_path: Path
     anyio.run(test)
 
 
-def test_an_exit_wakes_the_agent_if_it_requested_that(tmp_path: Path) -> None:
+def test_the_exit_of_a_command_wakes_the_agent_if_requested(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo built"
         lines = (call(START, command=command, notify=True), "It runs.", "It is built.")

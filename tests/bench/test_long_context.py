@@ -133,7 +133,7 @@ def test_flat_and_search_answer_with_one_request_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # starts the process that runs code
 @pytest.mark.parametrize("way", ["recursive", "code"])
-def test_code_answers_a_count_and_only_the_recursive_way_asks_models(
+def test_a_count_is_answered_by_code_and_only_the_recursive_mode_asks_models(
     way: Way, tmp_path: Path
 ) -> None:
     task = rows.counted_by_kind(Random(3), "middle", 8_000)

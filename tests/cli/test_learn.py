@@ -46,7 +46,7 @@ def test_the_list_names_all_lessons_and_the_next_one(
     assert out.endswith("Read the next one: refold learn 1\n")
 
 
-def test_the_list_as_json_has_what_is_done(
+def test_learn_list_as_json_has_the_finished_lessons(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_program(directory, lesson(1).solution())
@@ -76,7 +76,7 @@ def test_reading_a_lesson_leaves_an_existing_program_alone(directory: Path) -> N
     assert program.read_text() == "print('mine')\n"
 
 
-def test_a_run_draws_what_was_sent(
+def test_learn_run_draws_the_requests_and_results(
     directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_program(directory, lesson(2).solution())
@@ -108,7 +108,7 @@ def test_a_failing_program_is_a_failing_run(directory: Path) -> None:
     assert main(["learn", "run", "1"]) == 1
 
 
-def test_ctrl_c_ends_a_run_without_a_traceback_and_draws_what_was_sent(
+def test_ctrl_c_ends_learn_run_without_a_traceback_and_draws_the_requests(
     directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     interrupt = "\nimport os, signal\nfor pid in (os.getppid(), os.getpid()):\n    os.kill(pid, signal.SIGINT)\n"

@@ -114,7 +114,7 @@ def test_map_leaves_the_repository_as_it_was(repository: Path) -> None:
 
 
 @pytest.mark.slow  # it starts processes
-def test_a_build_that_is_killed_goes_on_where_it_was(
+def test_a_killed_map_build_continues_where_it_stopped(
     repository: Path, capfd: CAPFD
 ) -> None:
     for number in range(3_000):

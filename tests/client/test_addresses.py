@@ -57,7 +57,7 @@ def test_a_project_cannot_name_workspaces() -> None:
         (AddressRights({"x": "cmd:sh # /y"}), "page", False),
     ],
 )
-def test_an_address_is_taken_only_from_whom_the_server_allows_it(
+def test_an_address_is_accepted_only_from_people_who_may_give_one(
     rights: AddressRights, person: str, allowed: bool
 ) -> None:
     def is_allowed() -> bool:
@@ -71,7 +71,9 @@ def test_an_address_is_taken_only_from_whom_the_server_allows_it(
     assert is_allowed() is allowed
 
 
-def test_an_address_of_an_earlier_session_counts_where_recent_ones_do(home: Path) -> None:
+def test_the_address_of_an_earlier_session_is_accepted_if_recent_ones_are_allowed(
+    home: Path,
+) -> None:
     directory = find_directory_elsewhere("cmd:sh # /x", {})
     assert directory is not None
     earlier = [os.path.realpath(directory)]

@@ -56,7 +56,7 @@ class TestBucketBlobs(BlobsContract):
         return SessionBlobs(TenantBlobs(database, objects), ONE)
 
 
-def test_blobs_are_in_the_bucket_and_rows_only_while_it_is_away(
+def test_blobs_are_stored_as_rows_only_while_the_bucket_is_unreachable(
     database: Database, objects: TenantObjects, away: TenantObjects
 ) -> None:
     with_bucket, cut_off = TenantBlobs(database, objects), TenantBlobs(database, away)

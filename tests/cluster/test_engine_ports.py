@@ -61,7 +61,7 @@ def test_temporal_without_tls_is_a_problem(answer: bytes, is_open: bool) -> None
     assert [address in problem for problem in problems] == [True] * is_open
 
 
-def test_servers_that_are_not_there_or_not_named_are_not_open() -> None:
+def test_unreachable_and_unconfigured_servers_have_no_open_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

@@ -272,7 +272,7 @@ async def test_every_table_of_tenants_has_row_level_security(database: Database)
     assert {row["relname"] for row in rows if not row["forced"]} == {"words"}
 
 
-async def test_people_and_a_tenant_are_deleted_with_what_is_theirs(
+async def test_deleting_a_person_ends_logins_and_deleting_a_tenant_removes_its_rows(
     service: PeopleService, server: Server, tenant: str, tmp_path: Path
 ) -> None:
     people: People = service.people
@@ -298,7 +298,7 @@ async def test_people_and_a_tenant_are_deleted_with_what_is_theirs(
         await to_thread.run_sync(database.close)
 
 
-async def test_the_status_of_a_tenant_counts_its_orders_and_what_waits(
+async def test_the_status_of_a_tenant_counts_open_orders_and_waiting_sessions(
     server: Server, tenant: str
 ) -> None:
     database = Database(server.url, tenant)

@@ -60,7 +60,9 @@ def test_a_sealed_value_opens_for_its_tenant_and_name_only(key_file: Path) -> No
             keys.open(sealed[:n], "acme", "key openai")
 
 
-def test_a_new_key_seals_and_older_ones_open(tmp_path: Path, key_file: Path) -> None:
+def test_the_newest_sealing_key_encrypts_and_older_ones_still_decrypt(
+    tmp_path: Path, key_file: Path
+) -> None:
     old = SealingKeys.read(key_file)
     both = SealingKeys.read(write_keys(tmp_path / "both", b"2" * 32, b"1" * 32))
     sealed = old.seal(KEY, "acme", "n")

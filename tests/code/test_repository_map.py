@@ -170,7 +170,9 @@ def test_files_that_many_mention_come_first_and_a_focus_moves_them(open_map: Ope
 
 @given(tokens=st.integers(1, 400))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_map_never_takes_more_tokens_than_it_may(open_map: Open, tokens: int) -> None:
+def test_a_repository_map_never_exceeds_its_token_limit(
+    open_map: Open, tokens: int
+) -> None:
     repository = open_map()
     repository.refresh()
 
@@ -239,7 +241,7 @@ def test_a_map_that_followed_edits_equals_one_that_is_made_new(
     fresh.close()
 
 
-def test_a_first_look_that_may_not_take_long_says_how_much_it_knows(open_map: Open) -> None:
+def test_a_partial_repository_map_says_how_many_files_were_read(open_map: Open) -> None:
     repository = open_map()
 
     coverage = repository.refresh(0.0)

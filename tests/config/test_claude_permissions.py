@@ -47,7 +47,7 @@ def test_deny_rules_of_claude_code_count_without_trust_and_allow_rules_do_not(
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"permissions": 1}', b"\xff"])
-def test_an_unreadable_file_is_reported_and_the_other_one_still_counts(
+def test_an_unreadable_claude_settings_file_is_reported_and_the_other_one_applies(
     folder: Path, content: bytes
 ) -> None:
     (folder / ".claude/settings.local.json").write_bytes(content)

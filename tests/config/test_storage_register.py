@@ -136,7 +136,7 @@ def test_every_module_that_computes_the_name_of_a_place_is_listed() -> None:
     assert {module for module, _, name in places() if not name} == set(COMPUTED_NAMES)
 
 
-def test_a_place_that_is_not_registered_is_detected() -> None:
+def test_a_storage_place_that_is_not_registered_is_detected() -> None:
     tree = ast.parse('cache = self._paths.data / "pictures"')
     ((base, part),) = parts_below_bases(tree)
 
@@ -144,7 +144,7 @@ def test_a_place_that_is_not_registered_is_detected() -> None:
     assert not is_registered(base, str(part.value))
 
 
-def test_the_search_finds_the_places_that_there_are() -> None:
+def test_the_source_search_finds_the_known_storage_places() -> None:
     names = {name for _, _, name in places()}
 
     assert {"sessions", "checkpoints", "memo", "models", "local", "refold.log"} <= names

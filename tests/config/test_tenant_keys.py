@@ -40,7 +40,7 @@ def test_files_of_the_tenant_are_its_keys_and_addresses(places: Paths) -> None:
     assert KEY not in repr(keys)
 
 
-def test_a_key_of_the_tenant_goes_before_one_of_the_worker_and_is_masked(
+def test_a_key_of_the_tenant_overrides_one_of_the_worker_and_is_masked(
     places: Paths,
 ) -> None:
     environ = {

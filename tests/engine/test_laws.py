@@ -190,7 +190,7 @@ def test_incrementally_encoded_request_equals_a_fresh_encoding(
         assert all(one != other for one, other in pairwise(roles))
 
 
-def test_every_kind_of_event_but_those_for_readers_changes_the_view() -> None:
+def test_every_event_kind_except_those_for_readers_changes_the_view() -> None:
     outcome = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
     plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
     result = news.Judged("b", "ask")

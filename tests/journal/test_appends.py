@@ -47,7 +47,7 @@ def test_only_the_append_that_creates_the_file_needs_a_thread(
     assert write_by_loop(tmp_path / "one", Watched()) == [False, True, True, True]
 
 
-def test_after_a_slow_append_threads_do_the_next_ones(tmp_path: Path) -> None:
+def test_after_a_slow_append_later_appends_run_in_threads(tmp_path: Path) -> None:
     disk = Watched(file.SLOW_WRITE_SECONDS * 2)
 
     assert write_by_loop(tmp_path / "one", disk) == [False, True, False, False]

@@ -388,7 +388,9 @@ def test_deleted_cache_is_written_anew_by_the_process_that_has_the_session(
     assert read_view(home) == view
 
 
-def test_pipe_in_place_of_the_cache_stops_nobody(home: JournalDirectory) -> None:
+def test_pipe_in_place_of_the_view_cache_does_not_block_a_reader(
+    home: JournalDirectory,
+) -> None:
     expected = read_view(home)
     views_of(home).unlink()
     os.mkfifo(views_of(home))

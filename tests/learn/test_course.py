@@ -281,7 +281,7 @@ OTHER_PROGRAMS = (
         if one.number <= 12 or number == one.number % len(OTHER_PROGRAMS)
     ],
 )
-def test_a_program_that_does_something_else_gets_a_problem_and_three_hints(
+def test_a_wrong_solution_gets_a_problem_and_three_hints(
     lesson: Lesson, program: bytes, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
     path = tmp_path / lesson.program_name

@@ -249,7 +249,7 @@ def test_notice_of_new_notes_appears_once(place: Workplace) -> None:
     assert notices == ["remembered: 1 new note (refold memory diff)", ""]
 
 
-def test_a_session_is_pending_until_it_was_learned(place: Workplace) -> None:
+def test_a_session_is_pending_until_memory_has_learned_from_it(place: Workplace) -> None:
     remembering = place.remembering
     session = place.run_session(GERMAN)
     view = fold(remembering.entries(session))

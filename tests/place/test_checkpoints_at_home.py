@@ -73,7 +73,9 @@ def pack_bytes(tmp_path: Path) -> int:
     return sum(path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.pack"))
 
 
-def test_a_pull_has_only_what_home_lacks(far: Far, tmp_path: Path) -> None:
+def test_a_checkpoint_pull_transfers_only_objects_missing_at_home(
+    far: Far, tmp_path: Path
+) -> None:
     (far.directory / "large").write_bytes(os.urandom(300_000))
     first = far.take()
     assert far.pull(1, first)
@@ -243,7 +245,7 @@ def write_script(path: Path, *steps: dict[str, object]) -> str:
     return str(path)
 
 
-def test_a_session_in_a_lost_place_goes_on_with_its_files_and_says_what_is_lost(
+def test_a_session_in_a_lost_place_continues_with_its_files_and_reports_the_loss(
     session_place: tuple[Path, Path], home: Path, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

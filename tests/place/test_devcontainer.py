@@ -159,7 +159,9 @@ def test_the_usual_mount_of_the_workspace_names_its_folder(project: Path) -> Non
     assert plan.folder == "/src"
 
 
-def test_a_file_for_refold_comes_before_that_for_editors(project: Path) -> None:
+def test_a_devcontainer_file_for_refold_takes_precedence_over_one_for_editors(
+    project: Path,
+) -> None:
     own = project / ".devcontainer" / "refold"
     own.mkdir()
     (own / "devcontainer.json").write_text('{"image": "debian"}')

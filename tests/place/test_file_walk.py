@@ -96,7 +96,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_second_walk_lists_what_a_first_walk_of_a_copy_lists(
+def test_a_repeated_file_walk_lists_the_same_as_a_first_walk(
     tree: Path, change: Callable[[Path], object]
 ) -> None:
     change(tree)

@@ -85,7 +85,7 @@ PATHS = st.lists(st.sampled_from(["a", "b", ".a", "a.a", "b.b.a", "a.", "ab"]), 
 
 
 @given(PATTERNS, PATHS, st.booleans())
-def test_looking_lines_up_gives_what_matching_each_gives(
+def test_looking_up_ignore_lines_equals_matching_all_of_them(
     patterns: list[str], parts: list[str], directory: bool
 ) -> None:
     lines, path = read_lines("\n".join(patterns)), "/".join(parts)

@@ -18,7 +18,7 @@ def deliver_to_the_end(running: PlaceCommand) -> None:
     running.close()
 
 
-def test_output_that_a_listener_has_no_time_for_is_counted_and_not_kept() -> None:
+def test_output_that_a_slow_listener_cannot_take_is_counted_and_dropped() -> None:
     texts = list[str]()
     running = PlaceCommand(texts.append, CommandExtras())
     for number in range(200):

@@ -145,7 +145,7 @@ def test_a_large_download_arrives_whole(serve: Serve, forward: Forward) -> None:
     assert digest.digest() == sha256(piece * (_LARGE_BYTES // _PIECE_BYTES)).digest()
 
 
-def test_a_reader_that_stops_holds_up_its_own_connection_alone(
+def test_a_reader_that_stops_delays_only_its_own_connection(
     serve: Serve, forward: Forward, pipe: Pipe
 ) -> None:
     sent = list[int]()
@@ -180,7 +180,7 @@ def ask_http(port: ForwardedPort, *headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("header", [COOKIE_HEADER, "Sec-Fetch-Mode: navigate"])
-def test_a_browser_is_led_to_a_name_that_gets_no_cookies_of_this_machine(
+def test_a_browser_is_redirected_to_a_host_name_without_cookies_of_this_machine(
     serve: Serve, forward: Forward, header: str
 ) -> None:
     heard = list[bytes]()

@@ -287,7 +287,7 @@ def test_the_right_request_is_answered_with_a_signature(signer: Signer) -> None:
     assert signer.run("cat answer").startswith("0e")
 
 
-def test_commands_reach_no_agent_but_the_guarded_one(signer: Signer) -> None:
+def test_commands_reach_only_the_guarded_ssh_agent(signer: Signer) -> None:
     real = signer.run(f"SSH_AUTH_SOCK={signer.agent} ssh-add -l")
     private = signer.run(
         f"find / -type s -not -path '/proc/*' 2>/dev/null | grep -v {SOCKET_PATH}"

@@ -77,7 +77,7 @@ def test_the_branch_the_instructions_and_the_ports_are_those_of_the_place_now(
     assert place.pipe.greeting.head == greeting.head
 
 
-def test_a_place_that_says_much_is_not_heard_and_nonsense_changes_nothing(
+def test_a_flood_of_news_from_a_place_is_dropped_and_invalid_news_change_nothing(
     open_watched: Open,
 ) -> None:
     place, news = open_watched(_HOSTILE_PROGRAM)
@@ -91,7 +91,7 @@ def test_a_place_that_says_much_is_not_heard_and_nonsense_changes_nothing(
     assert len(place.pipe.greeting.ports) == 1
 
 
-def test_news_never_change_what_a_greeting_decides() -> None:
+def test_news_of_a_place_never_change_the_security_facts_of_its_greeting() -> None:
     greeting = PlaceGreeting(
         "/w",
         "one",

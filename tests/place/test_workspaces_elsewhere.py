@@ -153,7 +153,9 @@ def test_a_lower_epoch_is_refused_after_a_higher_one(local: Place, tmp_path: Pat
     new.pipe.close()
 
 
-def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> None:
+def test_a_missing_python_elsewhere_is_an_error_that_offers_an_image(
+    tmp_path: Path,
+) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
     (empty / "sh").symlink_to("/bin/sh")
@@ -163,7 +165,9 @@ def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> N
         place.files.real("a")
 
 
-def test_a_place_with_a_part_of_python_says_which_package_it_lacks(tmp_path: Path) -> None:
+def test_an_incomplete_python_elsewhere_is_an_error_with_the_missing_package(
+    tmp_path: Path,
+) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "python3").write_text(
@@ -205,7 +209,9 @@ def test_a_python3_that_is_a_script_starts_no_program_of_the_workspace(
     assert not (tmp_path / "started").exists()
 
 
-def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) -> None:
+def test_an_old_python_elsewhere_is_an_error_with_the_required_version(
+    tmp_path: Path,
+) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "python3").write_text(

@@ -158,7 +158,7 @@ def test_claude_with_a_lower_output_limit_gets_smaller_max_tokens() -> None:
     ]
 
 
-def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
+def test_a_refused_effort_level_does_not_disable_other_levels() -> None:
     no = refusal("reasoning_effort must be one of 'none' or 'high'")
     good = answer("openai-chat", Reply("Yes."))
 

@@ -63,7 +63,7 @@ def test_each_deviation_is_accepted_retried_or_reported_as_listed(row: Deviation
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_deviating_server_behaves_the_same_for_the_same_seed(wire: str) -> None:
+def test_deviating_server_repeats_its_deviations_for_the_same_seed(wire: str) -> None:
     def bodies(seed: int) -> list[object]:
         server = Deviating(wire, lambda _: BOOKS, seed=seed, rate=0.5, reset_every=5)  # type: ignore[arg-type]
         request = ReceivedRequest("POST", "/", {}, b"")

@@ -116,7 +116,7 @@ def test_request_that_cannot_be_sent_is_traced_and_refused(wire: WireName) -> No
     assert [type(delta) for delta in deltas] == [RequestSent]
 
 
-def test_answer_that_breaks_off_is_traced_up_to_there() -> None:
+def test_response_that_breaks_off_is_traced_up_to_the_break() -> None:
     whole = answer("anthropic", REPLY)
     assert isinstance(whole.body, bytes)
     half, deltas = whole.body[:300], list[Delta]()

@@ -68,7 +68,7 @@ def test_an_invalid_host_name_is_refused_and_not_recorded(host: str) -> None:
         assert door.attempts() == ()
 
 
-def test_a_reached_host_is_recorded_after_many_refused_ones() -> None:
+def test_an_allowed_host_is_recorded_after_many_refused_ones() -> None:
     site = LoopbackServer("site")
     place = f"localhost:{site.port}"
     with run_filtered(ReachableHosts((place,))) as door:

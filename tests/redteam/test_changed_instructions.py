@@ -262,7 +262,7 @@ def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
 
 
 @pytest.mark.parametrize("name", USES)
-def test_every_kind_of_changed_text_is_used_after_trust_add_showed_it(
+def test_every_kind_of_changed_instruction_is_used_after_trust_add(
     trusted_folder: Folder, name: str
 ) -> None:
     _, words, calls = USES[name]

@@ -59,7 +59,7 @@ def test_a_private_key_is_masked_in_every_format(name: str) -> None:
     assert text.endswith("after")
 
 
-def test_a_private_key_has_the_same_tag_in_every_format() -> None:
+def test_a_private_key_gets_the_same_mask_in_every_format() -> None:
     ways = (
         text
         for name, text in DRESSES.items()

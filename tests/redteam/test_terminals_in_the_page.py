@@ -153,7 +153,7 @@ async def test_a_token_is_good_once_and_for_its_conversation_only(tmp_path: Path
     assert none == (0, 1)
 
 
-def test_a_token_expires_and_old_ones_give_way() -> None:
+def test_a_terminal_token_expires_and_the_oldest_is_dropped_at_the_limit() -> None:
     now = 100.0
     tokens = LaunchTokens(lambda: now)
     first = tokens.issue("a", "page")

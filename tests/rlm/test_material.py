@@ -156,7 +156,7 @@ def test_without_material_the_question_is_unchanged() -> None:
     assert recursive_text("Who?", Material()) == "Who?"
 
 
-def test_a_flat_question_comes_after_all_of_its_material() -> None:
+def test_a_flat_prompt_has_the_question_after_the_material() -> None:
     result = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
 
     assert flat_text("Who?", result) == (
@@ -168,7 +168,7 @@ def test_a_flat_question_comes_after_all_of_its_material() -> None:
     )
 
 
-def test_a_recursive_question_describes_but_does_not_contain_its_material() -> None:
+def test_a_recursive_prompt_describes_the_material_without_its_text() -> None:
     assert recursive_text("Who?", Material("a secret", 1, 8)) == (
         "Who?\n\nThe material is in the variable `context`: a text of 8 characters."
     )

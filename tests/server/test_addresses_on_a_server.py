@@ -38,7 +38,7 @@ async def use_everywhere(client: Client, address: str, id_: str) -> list[int]:
 
 
 @pytest.mark.parametrize("roots", [False, True])
-async def test_an_address_is_refused_on_each_way_to_give_one(
+async def test_an_address_is_refused_by_every_order_that_accepts_one(
     tmp_path: Path, roots: bool
 ) -> None:
     address, trace = trap(tmp_path)

@@ -96,7 +96,7 @@ async def test_pinned_conversations_come_first_and_archived_ones_are_listed_apar
     assert again == [third, second, first]  # neither was a use of the conversation
 
 
-async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
+async def test_the_conversation_list_distinguishes_waiting_running_done_failed_and_cut_off(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
@@ -127,7 +127,7 @@ async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
     assert after[asks] == "done"
 
 
-async def test_each_change_of_the_list_comes_over_its_socket(
+async def test_each_change_of_the_conversation_list_is_sent_over_its_socket(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     from websockets.asyncio.client import connect
@@ -152,7 +152,7 @@ async def test_each_change_of_the_list_comes_over_its_socket(
     assert changed == {"new": "done"}
 
 
-async def test_a_session_that_newer_ones_push_out_of_the_watched_list_is_not_gone(
+async def test_a_session_pushed_out_of_the_watched_list_is_not_reported_as_deleted(
     sessions: JournalDirectory,
 ) -> None:
     put_journal(sessions, "old", *conversation_events("Hi"), changed=1.0)

@@ -28,7 +28,7 @@ async def get(client: Client, path: str) -> Any:
 # Rules.
 
 
-async def test_a_rule_counts_at_once_in_open_conversations_and_in_later_ones(
+async def test_a_new_rule_applies_to_open_and_later_conversations(
     tmp_path: Path,
 ) -> None:
     rule = {"verdict": "deny", "place": "folder", "new": "write_file(*.txt)"}

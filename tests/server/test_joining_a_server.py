@@ -66,7 +66,7 @@ async def test_a_terminal_joins_a_server_and_answers_with_all_choices(
     assert said[-1] == f"person:{LOGIN}"
 
 
-async def test_a_server_keeps_what_is_joined_and_then_gives_the_session_back(
+async def test_a_server_holds_a_joined_session_and_releases_it_after_the_terminal_leaves(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path, "Hi.", is_joinable=True, idle_seconds=0.1) as client:

@@ -48,7 +48,7 @@ def test_a_burst_of_conversations_does_not_exhaust_the_files_of_a_server(
     assert served.end()[0] == 0
 
 
-def test_a_server_may_open_as_many_files_as_it_may_allow_itself(tmp_path: Path) -> None:
+def test_a_server_raises_its_limit_of_open_files_to_the_maximum(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:

@@ -192,7 +192,9 @@ async def test_terminals_end_with_the_server_and_their_ends_are_recorded(
     assert events[-1].reason == "stopped"
 
 
-async def test_output_waits_until_the_page_has_shown_what_it_got(tmp_path: Path) -> None:
+async def test_terminal_output_waits_until_the_page_has_shown_earlier_output(
+    tmp_path: Path,
+) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
@@ -214,7 +216,7 @@ async def test_output_waits_until_the_page_has_shown_what_it_got(tmp_path: Path)
     assert size + len(terminal.output) > 1_000_000
 
 
-async def test_unread_keys_do_not_hold_the_output_up(
+async def test_unread_keys_do_not_delay_terminal_output(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
@@ -250,7 +252,7 @@ async def test_a_selection_goes_to_the_model_with_the_next_message_as_data(
     assert "<shell>\n$ terminal\n2 failed\n(selected by the person" in talk[0]["text"]
 
 
-async def test_only_so_many_terminals_run_at_once(
+async def test_the_number_of_running_terminals_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminals, "MAX_TERMINALS", 1)
@@ -276,7 +278,7 @@ async def test_an_unused_terminal_is_closed(
     assert end["reason"] == "idle"
 
 
-async def test_an_open_terminal_keeps_its_conversation_open_and_the_journal_ours(
+async def test_an_open_terminal_keeps_its_conversation_open_and_the_journal_locked(
     tmp_path: Path,
 ) -> None:
     async with open_server(

@@ -91,7 +91,7 @@ def send(hub: Hub, news: object, seq: int) -> int:
 
 
 @given(NEWS, st.integers(0, 30))
-def test_a_late_watcher_sees_the_same_as_an_early_one(
+def test_a_watcher_that_joins_late_sees_the_same_frames_as_an_early_one(
     news: list[object], late: int
 ) -> None:
     hub = Hub()

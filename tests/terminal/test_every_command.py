@@ -320,7 +320,7 @@ def test_resume_refuses_a_session_that_another_process_has_open(
     assert "2  hello" in rows
 
 
-def test_an_unsaved_session_has_no_other_sessions(
+def test_a_session_that_is_not_saved_lists_no_other_sessions(
     driver: Callable[..., TerminalDriver],
 ) -> None:
     rows = driver().tell(

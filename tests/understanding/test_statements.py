@@ -119,7 +119,7 @@ def test_pieces_have_all_lines_of_the_file_at_their_numbers(lines: list[str]) ->
 
 
 @pytest.mark.parametrize("number", [0, 100, 250, 499])
-def test_an_edit_changes_the_pieces_around_it(number: int) -> None:
+def test_an_edit_of_a_file_changes_at_most_three_pieces(number: int) -> None:
     parts = [f"def f{n}():\n    return compute({n}, {n})\n" * 4 for n in range(500)]
     edited = [*parts[:number], "import os\n\n\n" + parts[number], *parts[number + 1 :]]
 
@@ -168,7 +168,7 @@ def test_files_come_before_their_directories_and_nothing_is_asked_twice(
     assert second.heard == []
 
 
-def test_a_changed_file_and_the_directories_above_are_asked_about_alone(
+def test_only_a_changed_file_and_its_parent_directories_are_sent_to_the_model(
     root: Path, home: Path
 ) -> None:
     anyio.run(read, root, home, Reader())
@@ -204,7 +204,9 @@ def test_a_moved_statement_is_found_at_its_new_line(root: Path, home: Path) -> N
         assert item.evidence[0].quote in lines[int(item.evidence[0].lines) - 1]
 
 
-def test_a_build_stops_at_its_budget_and_goes_on_later(root: Path, home: Path) -> None:
+def test_a_build_of_statements_stops_at_its_budget_and_continues_later(
+    root: Path, home: Path
+) -> None:
     _, session = anyio.run(read, root, home, first := Reader(), Budget(dollars=0.0002), 1)
     anyio.run(read, root, home, second := Reader())
 

@@ -161,7 +161,9 @@ def test_terminal_control_sequences_are_removed_from_plain_text() -> None:
 
 
 @given(st.data())
-def test_plain_text_reads_the_same_however_its_bytes_are_cut(data: st.DataObject) -> None:
+def test_plain_text_is_decoded_the_same_wherever_its_bytes_are_cut(
+    data: st.DataObject,
+) -> None:
     raw = " \n☂ one\x1b[31mred\x1b[0m\n\n\x1b]0;t\x1b\\two ☂\n ".encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
