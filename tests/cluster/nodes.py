@@ -87,18 +87,21 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
 
 
 class Servers(Struct, frozen=True):
-    """What the nodes share: the database by its URL, a model, and Temporal and NATS if they have them."""
+    """What the nodes share: the database by its URL, a model, and Temporal, NATS and the variables of a
+    bucket if they have them.
+    """
 
     url: str
     model: str
     temporal: str = ""
     nats: str = ""
+    bucket: Mapping[str, str] = {}
 
     @property
     def variables(self) -> Mapping[str, str]:
         return {
             "REFOLD_SESSIONS": self.url, "REFOLD_TEMPORAL": self.temporal, "REFOLD_NATS": self.nats,
-            "OPENAI_BASE_URL": f"{self.model}/v1", "OPENAI_API_KEY": "sk-nobody",
+            "OPENAI_BASE_URL": f"{self.model}/v1", "OPENAI_API_KEY": "sk-nobody", **self.bucket,
         }  # fmt: skip
 
 

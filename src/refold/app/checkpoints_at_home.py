@@ -161,7 +161,7 @@ class CheckpointsAtHome:
             self._told.add(session)
             is_own = rebuilt.newest.session == session
             since = rebuilt.newest.seq if is_own else record.view.seq
-            lost, calls = _changes_after(await record.entries(since))
+            lost, calls = changes_after(await record.entries(since))
             event = PlaceRebuilt(
                 self._pipe.address.text,
                 restored=rebuilt.files is not None,
@@ -179,7 +179,7 @@ def _unless_new(event: PlaceRebuilt, view: View) -> Sequence[Event]:
     return (event,) if view.checkpoints.seq else ()
 
 
-def _changes_after(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
+def changes_after(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
     """The files that calls changed, and how many calls were started."""
     paths, calls = dict[str, None](), 0
     for entry in entries:

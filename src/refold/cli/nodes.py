@@ -37,8 +37,10 @@ from refold.headless.streams import print_error
 
 if TYPE_CHECKING:
     from refold.client.host import Host
+    from refold.client.nodes.following_files import FollowingFiles
     from refold.client.nodes.services import Services
     from refold.client.nodes.worker_host import WorkerHost
+    from refold.journal.session_index import SessionIndex
     from refold.server.listening import ListenOptions
 
 TEMPORAL_VARIABLE, NATS_VARIABLE = "REFOLD_TEMPORAL", "REFOLD_NATS"
@@ -88,10 +90,22 @@ def run_worker(args: Namespace) -> int:
     read_tenant_keys(places)  # a worker without its keys does not start
     index = session_index(places)
     start = partial(launch_at, args, places, index)
-    host = WorkerHost(services, index, _host_paths(args), start)
+    host = WorkerHost(
+        services, index, _host_paths(args), start, files=_following_files(index)
+    )
     whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
     anyio.run(_work, host, f"{whose}{services.database.place}", args.drain_seconds)
     return 0
+
+
+def _following_files(home: "SessionIndex") -> "FollowingFiles | None":
+    """What brings files of sessions to this worker; None without a bucket."""
+    from refold.client.nodes.following_files import FollowingFiles
+    from refold.cluster.sessions import PostgreSQLSessions
+
+    if not isinstance(home, PostgreSQLSessions) or home.objects is None:
+        return None
+    return FollowingFiles(home.objects, paths(os.environ), os.environ, print_error)
 
 
 async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:

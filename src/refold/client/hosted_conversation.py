@@ -206,6 +206,9 @@ class OwnConversation(Conversation):
         """
         await self._sink.write_title()
 
+    async def finish_claim(self) -> None:
+        """Wait for what other workers need; called by the worker before a claim ends."""
+
     async def has_news(self) -> bool:
         """Follow the journal. Return False if no other process has written to it."""
         before = self.session.view.seq

@@ -266,6 +266,8 @@ def _shorten(text: str) -> str:
 def place_rebuilt_text(event: PlaceRebuilt) -> str:
     """What a new place has, and what is lost."""
     begins = f"{escape_to_one_line(event.place)} was lost and is another place now"
+    if not event.place:
+        begins = "Another worker continues this session"
     if event.problem:
         return f"{begins}; its files were not restored: {_shorten(event.problem)}"
     if not event.restored:

@@ -5,7 +5,7 @@ beginning of the claim, so that an earlier worker can no longer take its orders,
 as other workers may write from then on. `session_worker` runs it as in any other process.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -18,16 +18,18 @@ from refold.client.host_ports import SessionClaim
 from refold.client.hosted_conversation import Conversation, OwnConversation, Ports
 from refold.client.launch import Launch, OpenedSession
 from refold.client.new_conversation import NewConversation, record_choices
+from refold.client.nodes.following_files import FollowedFiles, FollowingFiles
 from refold.client.nodes.live_documents import HELLO_DOCUMENT, pieces_to_publish
 from refold.client.nodes.services import Services
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order, SetDirectory
+from refold.client.resume import SessionDirectory
 from refold.client.session import Session
 from refold.client.session_worker import IDLE_SECONDS
 from refold.cluster.worker_rows import WorkerRow
 from refold.errors import Disconnected, Fenced, JournalError, RefoldError, first
 from refold.journal.session_index import SessionIndex
-from refold.session.recorder import acting_as
+from refold.session.recorder import Recorder, acting_as
 
 
 class PublishedConversation(OwnConversation):
@@ -41,6 +43,9 @@ class PublishedConversation(OwnConversation):
         self._bus = ports.bus
         self._published: Follower | None = None
         self.cut_off = False  # a turn whose worker died continues here
+        self._record = opened.engine.record
+        self._files: FollowedFiles | None = None
+        self._forget_files: Callable[[], None] = lambda: None
 
     @property
     def busy(self) -> bool:
@@ -50,16 +55,40 @@ class PublishedConversation(OwnConversation):
         self.close()
         super().end_work()
 
+    def follow_files(self, files: FollowedFiles) -> None:
+        """Have the files of this session stored while it is open."""
+        self._files = files
+        self._watch_files(files, self._record)
+
+    def _watch_files(self, files: FollowedFiles, record: Recorder) -> None:
+        self._forget_files()
+        files.record = record
+        self._forget_files = record.hub.subscribe(files.note)
+
+    async def lease(self, claim: int) -> None:
+        await super().lease(claim)
+        if self._files is not None:
+            await self._files.arrive()
+
+    async def finish_claim(self) -> None:
+        if self._files is not None:
+            await self._files.finish()
+
     async def carry_out(self, order: Order) -> OrderResult:
         if isinstance(order, SetDirectory):  # a directory of this machine
             for directory in filter(None, (order.directory, *order.added)):
                 await to_thread.run_sync(self.check_directory, directory)
-        return await super().carry_out(order)
+        result = await super().carry_out(order)
+        if result.opened is not None and self._files is not None:  # in another directory
+            self._watch_files(self._files, result.opened.engine.record)
+        return result
 
     async def _run_follower_tasks(self) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(super()._run_follower_tasks)
             group.start_soon(self._publish)
+            if self._files is not None:
+                group.start_soon(self._files.run)
             async with self._bus.follow(self.session.id) as documents:
                 async for document in documents:
                     if document == HELLO_DOCUMENT and self._published is not None:
@@ -79,7 +108,10 @@ class PublishedConversation(OwnConversation):
 
 
 class WorkerHost(Host):
-    """Use it in `async with host.run()`, and `drain` it at the end."""
+    """Use it in `async with host.run()`, and `drain` it at the end.
+
+    With `files`, those of a session follow it from worker to worker.
+    """
 
     _conversation_type = PublishedConversation
 
@@ -90,7 +122,10 @@ class WorkerHost(Host):
         paths: HostPaths,
         launch_at: LaunchAt,
         idle_seconds: float = IDLE_SECONDS,
+        *,
+        files: FollowingFiles | None = None,
     ) -> None:
+        self._files = files
         self._runner, self._bus = (
             services.runner(self._release_idle),
             services.bus("worker"),
@@ -142,6 +177,21 @@ class WorkerHost(Host):
             chat.close()
             while self._there.get(id_) is chat:
                 await self._ended.wait()
+
+    def _find_directory(self, id_: str) -> SessionDirectory:
+        """Where the session is opened. Its files are restored there if they are not here."""
+        if self._files is None:
+            return super()._find_directory(id_)
+        return self._files.bring(self.home, id_, self.paths.directory, self.allows)
+
+    def _begin(
+        self, launch: Launch, opened: OpenedSession, holder: str = ""
+    ) -> Conversation:
+        chat = super()._begin(launch, opened, holder)
+        is_here = launch.app.workspace.elsewhere is None  # a place brings its own home
+        if self._files and is_here and isinstance(chat, PublishedConversation):
+            chat.follow_files(self._files.follow(chat.session.id, opened.engine.record))
+        return chat
 
     async def _open_there(self, id_: str, launch: Launch) -> Conversation:
         opened = await launch.open_read_only(id_)

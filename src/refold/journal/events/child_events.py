@@ -315,13 +315,14 @@ class FileUploaded(Struct, frozen=True):
 
 
 class PlaceRebuilt(Struct, frozen=True):
-    """The place elsewhere was lost, and another one stands at its address.
+    """The place elsewhere was lost, and another one stands at its address; or, without a `place`,
+    another worker of a service continues the session.
 
-    If it was `restored`, it has the files of `checkpoint`, the newest that was on this machine (0: of
+    If it was `restored`, it has the files of `checkpoint`, the newest that had left the place (0: of
     another session). `lost` are files that calls had changed after it, and `calls` counts those.
     """
 
-    place: str  # its address
+    place: str  # its address; "": another worker
     restored: bool = False  # False: it keeps the files that it has
     checkpoint: int = 0  # the seq of a `Checkpointed`
     files: int = 0  # number of files that were restored

@@ -10,7 +10,7 @@ from refold.cluster.schema import run_script
 revision = "0004"
 down_revision = "0003"
 
-_SQL = """
+_NUMBERS_SQL = """
 -- Make the next number of a job higher than that of any claim on the session.
 create function refold.raise_numbers(name text) returns void
 language plpgsql security definer set search_path = refold, pg_temp as $$
@@ -51,4 +51,4 @@ revoke all on function refold.raise_numbers from public;
 
 
 def upgrade() -> None:
-    run_script(op.get_bind(), _SQL)
+    run_script(op.get_bind(), _NUMBERS_SQL)
