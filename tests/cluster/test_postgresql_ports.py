@@ -1,7 +1,7 @@
 """Orders and claims in PostgreSQL keep the contracts of their ports."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
@@ -15,6 +15,9 @@ from refold.cluster.notify_bus import NotifyBus
 from refold.cluster.session_runner import ProcrastinateRunner
 from refold.errors import BadInput, Fenced, JournalError
 from refold.testing import BusContract, OrdersContract, RunnerContract
+from tests.cluster.limits import (
+    check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other,
+)
 from tests.cluster.postgresql import Server
 
 pytestmark = pytest.mark.peer
@@ -138,6 +141,28 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
     waiting = "select count(*) from refold.procrastinate_jobs where queueing_lock = $1"
     lock = database.lock_name(ONE)
     assert await database.run(lambda db: db.fetchval(waiting, lock)) == 1
+
+
+@pytest.mark.anyio
+async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+    server: Server, database: Database
+) -> None:
+    other = Database(server.url, f"{database.tenant}-other")
+
+    @asynccontextmanager
+    async def start(
+        own: Database, on_full: Callable[[], None]
+    ) -> AsyncGenerator[ProcrastinateRunner]:
+        runner = ProcrastinateRunner(own, on_full=on_full)
+        async with anyio.create_task_group() as group:
+            group.start_soon(runner.run)
+            yield runner
+            group.cancel_scope.cancel()
+
+    await check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+        start, database, other
+    )
+    await anyio.to_thread.run_sync(other.close)
 
 
 @pytest.mark.anyio

@@ -2,8 +2,8 @@
 
 import re
 from base64 import b64decode
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -15,6 +15,10 @@ from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
 from refold.errors import Disconnected
 from refold.testing import RunnerContract
+from tests.cluster.limits import (
+    check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other,
+)
+from tests.cluster.postgresql import Server
 from tests.cluster.servers import LoopbackServer, temporal_server
 
 pytest.importorskip("temporalio", reason="refold[cluster] is not installed")
@@ -33,7 +37,10 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def running(
-    database: Database, temporal: LoopbackServer, beat_seconds: float = 0.2
+    database: Database,
+    temporal: LoopbackServer,
+    beat_seconds: float = 0.2,
+    on_full: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[TemporalRunner]:
     runner = TemporalRunner(
         database,
@@ -41,6 +48,7 @@ async def running(
         beat_seconds=beat_seconds,
         dead_seconds=1,
         forgotten_seconds=1,
+        on_full=on_full,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(runner.run)
@@ -87,6 +95,22 @@ async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
             assert patience.cancelled_caught  # as the second has not ended
             await second.end()
             await worker.stop(ONE)
+
+
+async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+    server: Server, database: Database, temporal: LoopbackServer
+) -> None:
+    other = Database(server.url, f"{database.tenant}-other")
+
+    def start(
+        own: Database, on_full: Callable[[], None]
+    ) -> AbstractAsyncContextManager[TemporalRunner]:
+        return running(own, temporal, on_full=on_full)
+
+    await check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+        start, database, other
+    )
+    await anyio.to_thread.run_sync(other.close)
 
 
 async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(

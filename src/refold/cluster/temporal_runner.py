@@ -38,6 +38,7 @@ from refold.cluster.claims import (
     stop_claim,
 )
 from refold.cluster.database import Database, Notification
+from refold.cluster.running_slots import RunningSlots
 from refold.cluster.session_workflow import (
     ACTIVITY_NAME,
     WAKE_SIGNAL,
@@ -54,6 +55,9 @@ _CALL_TIME = timedelta(seconds=5)
 _MAX_RETRY_MILLIS = 3_000  # of one call, after which the caller decides
 _RETRY_SECONDS = 0.5
 _UNREACHED_SECONDS = 15.0  # without the database, after which others get the sessions
+_FULL_TIME = timedelta(
+    seconds=2
+)  # until a session whose tenant has no more room is tried again
 _MAX_DRAIN_TIME = timedelta(days=1)  # the caller of `drain` has a limit of its own
 _STOP_SECONDS = 5.0  # for the end of the connection to Temporal
 # A worker that was killed is asked for so long before another one continues its workflows.
@@ -74,7 +78,8 @@ _EPOCH_START, _ONE_MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(mic
 class TemporalRunner:
     """Wakes sessions, and, while it runs, has the claims of this worker.
 
-    `report` is called with what keeps it from running.
+    `report` is called with what keeps it from running, and `on_full` while sessions wait because the
+    tenant may have no more at work.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class TemporalRunner:
         dead_seconds: float = DEAD_SECONDS,
         forgotten_seconds: float = FORGOTTEN_SECONDS,
         report: Callable[[str], None] = lambda _: None,
+        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._database, self._options = database, _connection_options(address)
         self.place, self._report = f"Temporal at {address}", report
@@ -95,6 +101,7 @@ class TemporalRunner:
         self._client: Client | None = None
         self._worker: Worker | None = None
         self._claims, self._wakes = WorkerClaims(), dict[int, _Wakes]()
+        self._slots, self._on_full = RunningSlots(database), on_full
         self._is_draining = False
         self._reached = time.monotonic()  # when the database answered last
 
@@ -196,6 +203,12 @@ class TemporalRunner:
         number = (
             activity.info().current_attempt_scheduled_time - _EPOCH_START
         ) // _ONE_MICROSECOND
+        if not await self._slots.take(number):
+            self._on_full()
+            raise ApplicationError(
+                "the tenant has as many sessions at work as it may have",
+                next_retry_delay=_FULL_TIME,
+            )
         claim = WorkerClaim(
             session, number, acknowledge=self._acknowledge, release=self._release
         )
@@ -253,6 +266,8 @@ class TemporalRunner:
     async def _release(self, claim: WorkerClaim) -> None:
         self._wakes.pop(claim.number, None)
         self._claims.remove(claim)
+        with suppress(JournalError):  # the lock ends with the connection
+            await self._slots.release(claim.number)
 
     def _on_notification(self, notification: Notification) -> None:
         match notification:

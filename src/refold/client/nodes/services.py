@@ -53,7 +53,9 @@ class Services(Struct, frozen=True):
             from refold.cluster.temporal_runner import TemporalRunner
         except ImportError as error:
             raise BadInput(EXTRA_MISSING) from error
-        return TemporalRunner(self.database, self.temporal, report=self.report)
+        return TemporalRunner(
+            self.database, self.temporal, report=self.report, on_full=on_full
+        )
 
     def orders(self, runner: NodeRunner) -> DatabaseOrders:
         return DatabaseOrders(self.database, runner.wake if self.temporal else None)
