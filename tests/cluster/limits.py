@@ -9,7 +9,6 @@ import anyio
 from refold.client.host_ports import Runner, SessionClaim
 from refold.cluster.database import Database
 
-_WAITING_SESSIONS = 50
 _LIMIT_SQL = (
     "insert into refold.tenant_settings(tenant, max_running) values(refold.tenant(), 2)"
 )
@@ -21,7 +20,7 @@ StartWorker: TypeAlias = Callable[
 
 
 async def check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
-    start: StartWorker, mine: Database, theirs: Database
+    start: StartWorker, mine: Database, theirs: Database, waiting: int
 ) -> None:
     await mine.run(lambda db: db.execute(_LIMIT_SQL))
     claims, fulls = list[SessionClaim](), list[None]()
@@ -40,9 +39,8 @@ async def check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
         ):
             for runner in (first, second):
                 group.start_soon(collect, runner)
-            async with anyio.create_task_group() as wakes:
-                for number in range(_WAITING_SESSIONS):
-                    wakes.start_soon(first.wake, f"session-{number}")
+            for number in range(waiting):
+                await first.wake(f"session-{number}")
             while len(claims) < 2 or not fulls:
                 await anyio.sleep(0.05)
             await other.wake("their-session")

@@ -160,7 +160,7 @@ async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
             group.cancel_scope.cancel()
 
     await check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
-        start, database, other
+        start, database, other, waiting=50
     )
     await anyio.to_thread.run_sync(other.close)
 

@@ -48,8 +48,8 @@ async def running(
         beat_seconds=beat_seconds,
         dead_seconds=1,
         forgotten_seconds=1,
-        on_full=on_full,
     )
+    runner.on_full = on_full
     async with anyio.create_task_group() as group:
         group.start_soon(runner.run)
         yield runner
@@ -108,7 +108,7 @@ async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
         return running(own, temporal, on_full=on_full)
 
     await check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
-        start, database, other
+        start, database, other, waiting=12
     )
     await anyio.to_thread.run_sync(other.close)
 

@@ -91,7 +91,6 @@ class TemporalRunner:
         dead_seconds: float = DEAD_SECONDS,
         forgotten_seconds: float = FORGOTTEN_SECONDS,
         report: Callable[[str], None] = lambda _: None,
-        on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._database, self._options = database, _connection_options(address)
         self.place, self._report = f"Temporal at {address}", report
@@ -101,7 +100,7 @@ class TemporalRunner:
         self._client: Client | None = None
         self._worker: Worker | None = None
         self._claims, self._wakes = WorkerClaims(), dict[int, _Wakes]()
-        self._slots, self._on_full = RunningSlots(database), on_full
+        self._slots, self.on_full = RunningSlots(database), _ignore
         self._is_draining = False
         self._reached = time.monotonic()  # when the database answered last
 
@@ -204,7 +203,7 @@ class TemporalRunner:
             activity.info().current_attempt_scheduled_time - _EPOCH_START
         ) // _ONE_MICROSECOND
         if not await self._slots.take(number):
-            self._on_full()
+            self.on_full()
             raise ApplicationError(
                 "the tenant has as many sessions at work as it may have",
                 next_retry_delay=_FULL_TIME,
@@ -315,6 +314,10 @@ class TemporalRunner:
             RuntimeError,
         ) as error:  # the second is that of a first connection
             raise Disconnected(f"{self.place} cannot be reached: {first(error)}") from error
+
+
+def _ignore() -> None:
+    pass
 
 
 class _Wakes(Struct):

@@ -53,9 +53,9 @@ class Services(Struct, frozen=True):
             from refold.cluster.temporal_runner import TemporalRunner
         except ImportError as error:
             raise BadInput(EXTRA_MISSING) from error
-        return TemporalRunner(
-            self.database, self.temporal, report=self.report, on_full=on_full
-        )
+        runner = TemporalRunner(self.database, self.temporal, report=self.report)
+        runner.on_full = on_full
+        return runner
 
     def orders(self, runner: NodeRunner) -> DatabaseOrders:
         return DatabaseOrders(self.database, runner.wake if self.temporal else None)
