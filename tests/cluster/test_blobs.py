@@ -131,6 +131,28 @@ def test_a_tenant_cannot_read_the_blob_of_another_by_its_hash(
     other_database.close()
 
 
+def test_a_tenant_is_deleted_with_what_the_bucket_has_of_it(
+    server: Server,
+    environ: Mapping[str, str],
+    objects: TenantObjects,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And nothing of another tenant is."""
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    monkeypatch.setenv("REFOLD_SESSIONS", server.url)
+    monkeypatch.setenv("REFOLD_BUCKET", BUCKET)
+    theirs = tenant_objects(BUCKET, "leaver", environ)
+    for one in (objects, theirs):
+        one.put(f"{ONE}/blobs/a", b"x")
+
+    assert main(["tenants", "add", "leaver"]) == 0
+    assert main(["tenants", "delete", "leaver", "--yes"]) == 0
+
+    assert list(theirs.list()) == []
+    assert [item.key for item in objects.list()] == [f"{ONE}/blobs/a"]
+
+
 def test_cluster_check_says_what_is_wrong_with_the_bucket(
     server: Server,
     environ: Mapping[str, str],

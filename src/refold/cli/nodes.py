@@ -89,22 +89,25 @@ def run_worker(args: Namespace) -> int:
     places = replace(paths(os.environ), tenant_keys=directory and directory.absolute())
     read_tenant_keys(places)  # a worker without its keys does not start
     index = session_index(places)
+    files = _following_files(index)
     start = partial(launch_at, args, places, index)
-    host = WorkerHost(
-        services, index, _host_paths(args), start, files=_following_files(index)
-    )
+    host = WorkerHost(services, index, _host_paths(args), start, files=files)
     whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
     anyio.run(_work, host, f"{whose}{services.database.place}", args.drain_seconds)
     return 0
 
 
 def _following_files(home: "SessionIndex") -> "FollowingFiles | None":
-    """What brings files of sessions to this worker; None without a bucket."""
+    """What brings files of sessions to this worker; None without a bucket.
+
+    Raises `BadInput` for one that cannot be used: a web node only reads, and starts all the same.
+    """
     from refold.client.nodes.following_files import FollowingFiles
     from refold.cluster.sessions import PostgreSQLSessions
 
     if not isinstance(home, PostgreSQLSessions) or home.objects is None:
         return None
+    home.objects.check()
     return FollowingFiles(home.objects, paths(os.environ), os.environ, print_error)
 
 
@@ -201,10 +204,6 @@ def _services(args: Namespace) -> "Services":
         )
     chosen = database(url, places.tenant)
     chosen.check()
-    if places.bucket:
-        from refold.cluster.bucket import tenant_objects
-
-        tenant_objects(places.bucket, places.tenant, os.environ).check()
     temporal = args.temporal or os.environ.get(TEMPORAL_VARIABLE, "")
     nats = args.nats or os.environ.get(NATS_VARIABLE, "")
     return Services(chosen, temporal, nats, print_error)
