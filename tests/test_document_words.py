@@ -145,7 +145,7 @@ def test_help_has_no_banned_phrase() -> None:
     texts = {name: text.replace("root/child-1", "") for name, text in help_texts().items()}
     wrong = {name: find_banned(text) for name, text in texts.items()}
 
-    assert {name: found for name, found in wrong.items() if found} == {}
+    assert {name: phrases for name, phrases in wrong.items() if phrases} == {}
 
 
 def test_the_manual_page_has_no_banned_phrase() -> None:
@@ -290,11 +290,11 @@ NO_SENTENCES = {
 
 def test_texts_that_are_shown_have_no_banned_phrase() -> None:
     wrong = {
-        f"{name}:{line}: {text!r}: {found}"
+        f"{name}:{line}: {text!r}: {phrases}"
         for path in modules("src/refold")
         if (name := str(path.relative_to(ROOT / "src/refold"))) not in NO_SENTENCES
         for line, text in texts_for_readers(nodes(path))
-        if (found := find_banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
+        if (phrases := find_banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
     }
 
     assert wrong == set()

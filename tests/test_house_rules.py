@@ -86,7 +86,7 @@ def name(path: Path) -> str:
 
 def offenders(wrong: Callable[[Path], object]) -> list[str]:
     """The modules of which something is wrong, each with what it is."""
-    return [f"{name(path)}: {found}" for path in MODULES if (found := wrong(path))]
+    return [f"{name(path)}: {problem}" for path in MODULES if (problem := wrong(path))]
 
 
 def test_modules_do_not_exceed_the_maximum_length() -> None:

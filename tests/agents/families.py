@@ -148,7 +148,7 @@ class Tree:
         result.profiles, result.position = self.profiles, self.position
         result.log = self.log[:writes]
         for name, store in self.stores.items():
-            total = sum(1 for each, _ in result.log if each == name)
+            total = sum(1 for name_of_call, _ in result.log if name_of_call == name)
             if total:
                 result.stores[name] = _Logged(result.log, name, *store.lines[:total])
         return result

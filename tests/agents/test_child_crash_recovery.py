@@ -61,20 +61,20 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
 
         session = anyio.run(resume_session, tree)
 
-        at = f"cut at {cut}: {whole.log[cut - 1]}"
-        assert session.view.turn.answer == "Done.", at
-        assert set(tree.stores) == set(whole.stores), at
+        label = f"cut at {cut}: {whole.log[cut - 1]}"
+        assert session.view.turn.answer == "Done.", label
+        assert set(tree.stores) == set(whole.stores), label
         for id_ in tree.stores:
             kinds = [type(e.event).__name__ for e in tree.entries(id_)]
-            assert kinds.count("ChildBorn") == len(whole.events(id_, ChildBorn)), at
-            assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), at
+            assert kinds.count("ChildBorn") == len(whole.events(id_, ChildBorn)), label
+            assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), label
             texts = [s.text for s in tree.events(id_, Said)]
-            assert texts == [s.text for s in whole.events(id_, Said)], at
+            assert texts == [s.text for s in whole.events(id_, Said)], label
         outcome = sum(cast.asked.values())
         total = sum(len(whole.events(id_, ModelAnswered)) for id_ in whole.stores)
         # A background child may end earlier than it did, and spare its parent an answer.
-        assert outcome <= total - result, at
-        assert outcome >= total - result - (scripts is BESIDE), at
+        assert outcome <= total - result, label
+        assert outcome >= total - result - (scripts is BESIDE), label
 
 
 def test_a_parent_that_missed_the_end_of_a_subagent_reads_it_from_its_journal() -> None:

@@ -343,7 +343,7 @@ def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
             await worktree.enter_now("paint")
             await session.run("Go.")
             pairs = [
-                (each.directory, s.loss) for each, s in await worktree.list_worktrees()
+                (entry.directory, s.loss) for entry, s in await worktree.list_worktrees()
             ]
             assert pairs == [(str(tree), "1 file that is not committed")]
             with pytest.raises(BadInput, match="which would be lost"):

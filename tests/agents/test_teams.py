@@ -241,13 +241,13 @@ def test_after_a_crash_at_any_line_every_task_is_done_once(step: int) -> None:
     run(whole)
     for cut in range(step, len(whole.log), step):
         tree = whole.after(cut, Crew(3, 6))
-        at = f"cut at {cut}: {whole.log[cut - 1]}"
+        label = f"cut at {cut}: {whole.log[cut - 1]}"
 
         run(tree) if not tree.stores else anyio.run(resume_tree, tree)
 
-        assert outcome(tree) == outcome(whole), at
+        assert outcome(tree) == outcome(whole), label
         events = [type(e).__name__ for e in tree.board.events]
-        assert events.count("TaskAdded") == 6, at
+        assert events.count("TaskAdded") == 6, label
 
 
 async def resume_tree(tree: TeamTree) -> Session:
@@ -267,23 +267,23 @@ def test_after_a_crash_at_any_line_mail_arrives_once_and_in_order(step: int) -> 
     run(whole)
     for cut in range(step, len(whole.log), step):
         tree = whole.after(cut, ScriptedConversations(TALK))
-        at = f"cut at {cut}: {whole.log[cut - 1]}"
+        label = f"cut at {cut}: {whole.log[cut - 1]}"
         before = tree.events("root", MailSent) if tree.stores else []
 
         anyio.run(resume_tree, tree)
 
         again = tree.events("root", MailSent)
-        assert again[: len(before)] == before, at
-        assert len({item.key for item in again}) == len(again), at
-        assert {"ann", "bob"} <= {item.to for item in again}, at
+        assert again[: len(before)] == before, label
+        assert len({item.key for item in again}) == len(again), label
+        assert {"ann", "bob"} <= {item.to for item in again}, label
         for name, id_ in (
             ("ann", "root/child-1"),
             ("bob", "root/child-2"),
             ("lead", "root"),
         ):
             expected = [mail_of(m.sender, m.text) for m in again if m.to == name]
-            assert tree.mail(id_) == expected, at
-        assert {status for status, _ in teammate_ends(tree).values()} == {"done"}, at
+            assert tree.mail(id_) == expected, label
+        assert {status for status, _ in teammate_ends(tree).values()} == {"done"}, label
 
 
 def test_mail_wakes_an_idle_teammate_and_a_waiting_leader() -> None:

@@ -217,9 +217,9 @@ def test_a_quote_with_one_letter_changed_is_never_supported(
 ) -> None:
     rows = [row.strip() for row in APP.replace("md5", "sha256").split("\n") if row.strip()]
     quote = data.draw(st.sampled_from(rows))
-    at = data.draw(st.integers(0, len(quote) - 1))
+    position = data.draw(st.integers(0, len(quote) - 1))
     letter = data.draw(st.characters(categories=["L", "N", "P", "S"]))
-    mutated = quote[:at] + letter + quote[at + 1 :]
+    mutated = quote[:position] + letter + quote[position + 1 :]
     assume(" ".join(mutated.split()) not in " ".join(APP.replace("md5", "sha256").split()))
 
     checked = past.verdict(

@@ -50,9 +50,9 @@ def test_a_log_line_has_time_level_process_session_and_message(tmp_path: Path) -
 
     text = (tmp_path / "state/refold.log").read_text()
 
-    at = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}"
+    timestamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}"
     assert re.fullmatch(
-        rf"{at} warning {os.getpid()} a-session It rains\.\n{at} info {os.getpid()} - Nobody's\.\n",
+        rf"{timestamp} warning {os.getpid()} a-session It rains\.\n{timestamp} info {os.getpid()} - Nobody's\.\n",
         text,
     )  # fmt: skip
 

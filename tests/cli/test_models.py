@@ -106,7 +106,7 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         models("openai", "--json")
 
     data = rows(capfd.readouterr().out)
-    at = data["openai/gpt-new"].pop("at")
+    time_of_list = data["openai/gpt-new"].pop("at")
     assert data["openai/gpt-new"] == {
         "name": "openai/gpt-new",
         "provider": "openai",
@@ -116,7 +116,7 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         "from": "live",
         "marks": [],
     }
-    assert at.endswith("Z")
+    assert time_of_list.endswith("Z")
     assert data["openai/gpt-6.1-sol"]["prices"] == [
         {"over": 0, "input": 2.0, "output": 10.0, "cached": 0.1, "cache_write": 2.5},
         {"over": 272_000, "input": 4.0, "output": 15.0, "cached": 0.2, "cache_write": 5.0},

@@ -116,10 +116,10 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
             ]
         outcome = next(turns)
         if not outcome:
-            at.close()
+            client.close()
         return outcome
 
-    at = driver(
+    client = driver(
         script_,
         {
             "tool_approval_request": approve,
@@ -129,38 +129,41 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
             "result": answer_plan,
         },
     )  # fmt: skip
-    at.send(words("Write."))
+    client.send(words("Write."))
 
-    assert at.run() == 0
-    assert [d["text"] for d in at.documents_of_kind("result")] == [
+    assert client.run() == 0
+    assert [d["text"] for d in client.documents_of_kind("result")] == [
         "Well.", "Done.", "1. Paint it green", "Painted.",
     ]  # fmt: skip
     assert len(documents) == 2
     result = next(
-        d for d in at.documents_of_kind("tool_result") if d["outcome"] == "refused"
+        d for d in client.documents_of_kind("tool_result") if d["outcome"] == "refused"
     )
     assert "not yet" in result["text"]
-    assert any("red" in d["text"] for d in at.documents_of_kind("tool_result"))
-    assert at.documents_of_kind("plan_approved")[0]["text"] == "1. Red"
-    assert [d["mode"] for d in at.documents_of_kind("mode_changed")] == ["plan", "default"]
+    assert any("red" in d["text"] for d in client.documents_of_kind("tool_result"))
+    assert client.documents_of_kind("plan_approved")[0]["text"] == "1. Red"
+    assert [d["mode"] for d in client.documents_of_kind("mode_changed")] == [
+        "plan",
+        "default",
+    ]
     assert (tmp_path / "a.txt").read_text() == "again\n"
 
 
 def test_the_first_of_two_approval_responses_counts(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    at = driver(
+    client = driver(
         [WRITE, {"text": "I may not."}],
         {
             "tool_approval_request": lambda d: [verdict(d, False), verdict(d, True)],
-            "result": lambda _: at.close(),
+            "result": lambda _: client.close(),
         },
     )
-    at.send(words("Write."))
+    client.send(words("Write."))
 
-    assert at.run() == 0
+    assert client.run() == 0
     assert not (tmp_path / "a.txt").exists()
-    (late,) = at.documents_of_kind("error")
+    (late,) = client.documents_of_kind("error")
     assert (late["line"], "waits for an answer" in late["reason"]) == (3, True)
 
 
@@ -177,18 +180,18 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
         if document["text"] == "And then?":
             (tmp_path / "go").touch()
 
-    at = driver(
+    client = driver(
         [wait, {"text": "Seen."}, {"text": "Then that."}],
         {
             "tool_call": lambda _: [{"type": "steer", "text": "Here."}, more, more],
             "user_message": come,
-            "result": lambda d: at.close() if d["text"] == "Then that." else None,
+            "result": lambda d: client.close() if d["text"] == "Then that." else None,
         },
         "--yolo",
     )
-    at.send(words("Look."))
+    client.send(words("Look."))
 
-    assert at.run() == 0
+    assert client.run() == 0
     assert texts == ["Look.", "Here.", "And then?"]
 
 
@@ -211,23 +214,24 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
 def test_an_invalid_order_yields_one_error_and_the_session_continues(
     driver: Callable[..., Driver], line: bytes, message: str
 ) -> None:
-    at = driver(
-        [{"text": "One."}], {"error": lambda _: words("Hi"), "result": lambda _: at.close()}
+    client = driver(
+        [{"text": "One."}],
+        {"error": lambda _: words("Hi"), "result": lambda _: client.close()},
     )
-    at.send(line)
+    client.send(line)
 
-    assert at.run() == 0
-    (error,) = at.documents_of_kind("error")
+    assert client.run() == 0
+    (error,) = client.documents_of_kind("error")
     assert (error["line"], message in error["reason"]) == (1, True)
-    assert at.documents_of_kind("result")[0]["text"] == "One."
+    assert client.documents_of_kind("result")[0]["text"] == "One."
 
 
 def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) -> None:
-    at = driver([{"text": "One."}], {"result": lambda _: at.close()})
-    at.send(words("x" * 5_000_000))
+    client = driver([{"text": "One."}], {"result": lambda _: client.close()})
+    client.send(words("x" * 5_000_000))
 
-    assert at.run() == 0
-    assert len(at.documents_of_kind("user_message")[0]["text"]) == 5_000_000
+    assert client.run() == 0
+    assert len(client.documents_of_kind("user_message")[0]["text"]) == 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -259,11 +263,11 @@ def test_an_exceeded_budget_ends_the_turn_with_exit_code_6(
     driver: Callable[..., Driver],
 ) -> None:
     look = call("list_files", path=".")
-    at = driver([look, look, {"text": "x"}], {"result": lambda _: at.close()})
-    at.send({"type": "budget", "calls": 1}, words("Look."))
+    client = driver([look, look, {"text": "x"}], {"result": lambda _: client.close()})
+    client.send({"type": "budget", "calls": 1}, words("Look."))
 
-    assert at.run() == 6
-    assert at.documents_of_kind("result")[0]["outcome"] == "budget"
+    assert client.run() == 6
+    assert client.documents_of_kind("result")[0]["outcome"] == "budget"
 
 
 def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(

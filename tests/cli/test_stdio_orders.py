@@ -75,10 +75,10 @@ def run_orders(directory: Path, *orders: bytes) -> list[Event]:
     """What stands in the journal after these orders, but for how it begins."""
 
     async def run_story() -> list[Event]:
-        async with stdio_session(directory) as (at, session):
+        async with stdio_session(directory) as (client, session):
             before = session.view.seq
             for order in orders:
-                await at.send(parse_order(order))
+                await client.send(parse_order(order))
             return [entry.event for entry in await session.record.entries()][before:]
 
     return anyio.run(run_story)
@@ -108,14 +108,17 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     asked = CompactionRequested("prune")
 
     async def run_story() -> tuple[bool, bool]:
-        async with stdio_session(tmp_path) as (at, _):
-            await at.run("hello")
+        async with stdio_session(tmp_path) as (client, _):
+            await client.run("hello")
             for order in (b'{"type":"compact","kind":"prune"}', b'{"type":"interrupt"}'):
-                await at.send(parse_order(order))
-            assert (at.view.conversation.compaction, await at.step()) == (None, False)
-            await at.send(parse_order(b'{"type":"compact","kind":"prune"}'))
-            assert at.view.conversation.compaction == asked
-            return await at.step(), await at.step()
+                await client.send(parse_order(order))
+            assert (client.view.conversation.compaction, await client.step()) == (
+                None,
+                False,
+            )
+            await client.send(parse_order(b'{"type":"compact","kind":"prune"}'))
+            assert client.view.conversation.compaction == asked
+            return await client.step(), await client.step()
 
     assert anyio.run(run_story) == (True, False)
 
@@ -233,13 +236,13 @@ def ask_child(directory: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, l
     """The documents about a child's question, and the journal after it."""
 
     async def run_story() -> tuple[Plain, list[Event]]:
-        async with stdio_session(directory) as (at, session):
+        async with stdio_session(directory) as (client, session):
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
             before = session.view.seq
-            builtins: Plain = msgspec.to_builtins(at.request(asks, 7))
+            builtins: Plain = msgspec.to_builtins(client.request(asks, 7))
             for order in orders:
-                await at.send(parse_order(order))
+                await client.send(parse_order(order))
             return builtins, [e.event for e in await session.record.entries()][before:]
 
     return anyio.run(run_story)
@@ -285,9 +288,9 @@ def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> N
 
 def test_a_question_read_from_the_session_handle_names_its_subagent(tmp_path: Path) -> None:
     async def run_story() -> list[tuple[str, str, str]]:
-        async with stdio_session(tmp_path) as (at, session):
+        async with stdio_session(tmp_path) as (client, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
-            return [(q.call_id, q.tool, q.who) for q in at.questions]
+            return [(q.call_id, q.tool, q.who) for q in client.questions]
 
     assert anyio.run(run_story) == [("child-1/c7", "write_file", "child-1 (code)")]
 

@@ -60,9 +60,9 @@ def store_session(id_: str, directory: Path, days: float) -> Path:
 
 
 def age(place: Path, days: float) -> Path:
-    at = time.time() - days * DAY_SECONDS
+    modified_at = time.time() - days * DAY_SECONDS
     for path in (*place.rglob("*"), place):
-        os.utime(path, (at, at))
+        os.utime(path, (modified_at, modified_at))
     return place
 
 

@@ -100,4 +100,4 @@ def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> 
 
     every, late = anyio.run(run_story)
 
-    assert late == [every[at:] for at in range(len(every))]
+    assert late == [every[index:] for index in range(len(every))]

@@ -260,8 +260,8 @@ def test_a_search_finds_and_marks_what_was_typed(
     hits = sessions.catalogue().search(typed, 5)
 
     assert hits[0].card.id == ONE
-    found = re.findall("\x02(.*?)\x03", hits[0].snippet)
-    assert found[: len(marked)] == marked or set(marked) <= set(found)
+    marked_words = re.findall("\x02(.*?)\x03", hits[0].snippet)
+    assert marked_words[: len(marked)] == marked or set(marked) <= set(marked_words)
 
 
 def test_lines_that_were_added_are_indexed_by_the_next_query(

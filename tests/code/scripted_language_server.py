@@ -117,14 +117,18 @@ def _answer_request(method: str, params: dict[str, Any]) -> object:
             ]
             return records if _mode != "odd" else {"name": 1}
         case "textDocument/definition":
-            return [at for at in _find_occurrences(params) if at.pop("defines")]
+            return [
+                location
+                for location in _find_occurrences(params)
+                if location.pop("defines")
+            ]
         case "textDocument/references" if _mode == "liar":
             places = ("file:///a%00b", "file:///etc/x%0ABy%1B[2J", "http://far/x")
             return [_at(uri, -7) for uri in (*places, document)]
         case "textDocument/references":
             places = _find_occurrences(params)
-            for at in places:
-                del at["defines"]
+            for location in places:
+                del location["defines"]
             return places
         case _:
             return None
@@ -194,7 +198,7 @@ def _diagnostics(uri: str) -> list[dict[str, Any]]:
 
 def _find_definitions(text: str) -> list[tuple[str, int]]:
     matches = (re.match(r"def (\w+)", line) for line in text.splitlines())
-    return [(each[1], row) for row, each in enumerate(matches) if each]
+    return [(match[1], row) for row, match in enumerate(matches) if match]
 
 
 def _symbol(name: str, row: int) -> dict[str, Any]:

@@ -153,8 +153,8 @@ def test_the_source_search_finds_the_known_storage_places() -> None:
 def write_aged(file: Path, size: int, age_days: float = 0.0) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"x" * size)
-    at = 1_800_000_000 - age_days * 86_400
-    os.utime(file, (at, at))
+    modified_at = 1_800_000_000 - age_days * 86_400
+    os.utime(file, (modified_at, modified_at))
     return file
 
 

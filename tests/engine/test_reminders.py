@@ -358,7 +358,7 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
 
 def test_file_read_last_counts_as_the_newest() -> None:
     texts = [(("/a", "1"),), (("/b", "2"),), (("/a", "1"),)]
-    ends = [Ended(f"{n}", "done", "", file_hashes=each) for n, each in enumerate(texts)]
+    ends = [Ended(f"{n}", "done", "", file_hashes=hashes) for n, hashes in enumerate(texts)]
 
     view = fold(Entry(n, end) for n, end in enumerate(ends, start=1))
 

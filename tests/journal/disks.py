@@ -130,8 +130,8 @@ class Unpowered(Mortal):
         left = bytearray(now[: len(data) + end])
         for number in lost:
             start, after = number * size, (number + 1) * size
-            for at in range(max(start, len(data)), min(after, len(left))):
-                left[at] = 0
+            for position in range(max(start, len(data)), min(after, len(left))):
+                left[position] = 0
         self._contents[path.stat().st_ino] = bytes(left)
         path.write_bytes(left)
 

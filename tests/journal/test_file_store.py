@@ -323,12 +323,12 @@ class TestABadDisk:
         self, tmp_path: Path, code: int, times: int, part: int
     ) -> None:
         async def each_in_turn() -> int:
-            for at in range(1 + part, 100, 4):
-                disk = Failing(at, code, times)
-                await self.write_on(tmp_path / f"{at}" / "one", disk)
+            for position in range(1 + part, 100, 4):
+                disk = Failing(position, code, times)
+                await self.write_on(tmp_path / f"{position}" / "one", disk)
                 disk.die()
-                if disk.calls < at:
-                    return at
+                if disk.calls < position:
+                    return position
             return 0
 
         assert anyio.run(each_in_turn) > 20

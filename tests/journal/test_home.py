@@ -81,7 +81,7 @@ def test_sessions_are_sorted_by_their_last_write(tmp_path: Path) -> None:
         (session.id, home.path(session.id), session.changed) for session in home.sessions()
     ]
 
-    assert rows == [(n, tmp_path / n, at) for n, at in (("b", 3), ("a", 2), ("c", 1))]
+    assert rows == [(n, tmp_path / n, time) for n, time in (("b", 3), ("a", 2), ("c", 1))]
 
 
 def test_the_newest_session_of_a_directory_is_found_by_its_real_path(

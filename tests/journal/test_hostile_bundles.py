@@ -150,8 +150,8 @@ def make_longer(made: bytes) -> bytes:
 
 
 def add_words_to_padding(made: bytes) -> bytes:
-    at = made.index(b"\0", made.index(b'{"format"'))
-    return made[:at] + b"x" + made[at + 1 :]
+    position = made.index(b"\0", made.index(b'{"format"'))
+    return made[:position] + b"x" + made[position + 1 :]
 
 
 def compress(made: bytes) -> bytes:
@@ -338,20 +338,20 @@ def test_a_changed_byte_is_refused_or_leaves_all_events_unchanged(
 ) -> None:
     """Of the header, the version that wrote it and the id may be any."""
     data = document(tmp_path)
-    at = len(data) * share // 80
-    other = bytes([data[at] ^ 1])
+    position = len(data) * share // 80
+    other = bytes([data[position] ^ 1])
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
     try:
         session = unpack(
-            home, io.BytesIO(data[:at] + other + data[at + 1 :]), "s", 5.0, "/"
+            home, io.BytesIO(data[:position] + other + data[position + 1 :]), "s", 5.0, "/"
         )
     except BadInput:
         assert list(home.root.iterdir()) == []
         return
 
-    assert at < data.index(b"\n")
+    assert position < data.index(b"\n")
     for path in (tmp_path / "one" / ID).rglob("events.jsonl"):
         there = home.path(session.id) / path.relative_to(tmp_path / "one" / ID)
         assert there.read_bytes().startswith(path.read_bytes())
@@ -362,9 +362,9 @@ def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
-    at = 0
-    for at in range(1, 200):
-        disk = Failing(at)
+    position = 0
+    for position in range(1, 200):
+        disk = Failing(position)
         try:
             unpack(home, io.BytesIO(data), "s.tar", 5.0, "/", disk)
         except JournalError:
@@ -379,7 +379,7 @@ def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
             disk.die()
         break
 
-    assert 10 < at < 199
+    assert 10 < position < 199
 
 
 DYING = """

@@ -46,9 +46,9 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
         f"events.jsonl {number}: it was changed after it was written; lost: event {number}"
     ]
     seq = MADE[number - 1].index(b'"seq":') + 6
-    for at in range(len(MADE[number - 1])):
+    for position in range(len(MADE[number - 1])):
         bad = bytearray(MADE[number - 1])
-        bad[at] ^= 1
+        bad[position] ^= 1
 
         texts = check_after(
             session,
@@ -57,8 +57,10 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
         with pytest.raises(Corrupt) as caught:
             list(codec.decode([*MADE[: number - 1], bytes(bad), *MADE[number:]]))
 
-        if number < 5 or at != seq:  # a false number in the last line reads like a gap
-            assert texts == expected, at
+        if (
+            number < 5 or position != seq
+        ):  # a false number in the last line reads like a gap
+            assert texts == expected, position
         assert texts[0].startswith(f"events.jsonl {number}: ")
         assert caught.value.line == number
 

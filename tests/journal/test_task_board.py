@@ -198,10 +198,10 @@ def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
     tmp_path: Path,
 ) -> None:
     """What was acknowledged is there; the same calls, made again, do what was left."""
-    at, killed = 1, True
+    position, killed = 1, True
     while killed:
-        place = tmp_path / str(at)
-        code, texts = run_until_crash(place, at)
+        place = tmp_path / str(position)
+        code, texts = run_until_crash(place, position)
         killed = code != 0
         data = {task.id: task for task in TaskBoard(place).read().tasks}
         for word, id_ in (line.split() for line in texts):
@@ -222,5 +222,5 @@ def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
         assert (
             sorted(kinds) == ["TaskAdded"] * 2 + ["TaskClaimed"] * 2 + ["TaskUpdated"] * 2
         )
-        at += 1
-    assert at > 20
+        position += 1
+    assert position > 20

@@ -221,12 +221,12 @@ def test_damaged_cache_changes_no_view(
     home: JournalDirectory, place: float, damage: str
 ) -> None:
     whole, expected = views_of(home).read_bytes(), _view_of(home)
-    at = int(place * (len(whole) - 1))
+    position = int(place * (len(whole) - 1))
     content = {
-        "flip": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
-        "cut": whole[:at],
-        "insert": whole[:at] + b"0" + whole[at:],
-        "zero": whole[:at] + bytes(len(whole) - at),
+        "flip": whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :],
+        "cut": whole[:position],
+        "insert": whole[:position] + b"0" + whole[position:],
+        "zero": whole[:position] + bytes(len(whole) - position),
     }
 
     views_of(home).write_bytes(content[damage])

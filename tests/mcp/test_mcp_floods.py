@@ -86,7 +86,8 @@ def test_a_notification_that_is_nested_too_deeply_is_dropped() -> None:
 
 def listing(*schemas: bytes) -> bytes:
     tools = b",".join(
-        b'{"name":"t%d","inputSchema":%b}' % (at, each) for at, each in enumerate(schemas)
+        b'{"name":"t%d","inputSchema":%b}' % (index, schema)
+        for index, schema in enumerate(schemas)
     )
     return b'{"jsonrpc":"2.0","id":2,"result":{"tools":[%b]}}' % tools
 

@@ -75,8 +75,10 @@ def _line(dice: Random) -> str:
     for part in parts[1:]:
         line += dice.choice(_OPERATORS) + part
     if dice.random() < 0.02:
-        at = dice.randrange(len(line) + 1)
-        line = line[:at] + dice.choice("'\"\\$`(){}<>&|;*?[]~#!\n\té") + line[at:]
+        position = dice.randrange(len(line) + 1)
+        line = (
+            line[:position] + dice.choice("'\"\\$`(){}<>&|;*?[]~#!\n\té") + line[position:]
+        )
     return line
 
 

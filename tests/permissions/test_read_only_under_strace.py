@@ -120,13 +120,13 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
         check=False, timeout=600, capture_output=True,
     )  # fmt: skip
     data = dict[str, str]()
-    at = -1
+    position = -1
     for call in log.read_text(errors="replace").splitlines():
         if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
-            at += 1
-        if at >= 0 and (deed := _find_misdeed(call)):
-            data.setdefault(lines[at], deed)
-    assert at == len(lines) - 1
+            position += 1
+        if position >= 0 and (deed := _find_misdeed(call)):
+            data.setdefault(lines[position], deed)
+    assert position == len(lines) - 1
     return list(data.items())
 
 

@@ -50,10 +50,13 @@ def repository(folder: Path) -> Path:
 def files(folder: Path) -> Mapping[str, object]:
     """All there is below a folder: contents, links, who may run it; not its git."""
     data = dict[str, object]()
-    for at, folders, names in os.walk(os.fsencode(folder)):
+    for directory, folders, names in os.walk(os.fsencode(folder)):
         folders[:] = [item for item in folders if item != b".git"]
-        for name in (*names, *(f for f in folders if os.path.islink(os.path.join(at, f)))):
-            place = os.path.join(at, name)
+        for name in (
+            *names,
+            *(f for f in folders if os.path.islink(os.path.join(directory, f))),
+        ):
+            place = os.path.join(directory, name)
             key = os.fsdecode(os.path.relpath(place, os.fsencode(folder)))
             if os.path.islink(place):
                 data[key] = ("link", os.readlink(place))

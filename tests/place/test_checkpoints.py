@@ -303,7 +303,7 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     changes = result.changes(before.trees, take_snapshot(result).trees)
     restore(result, before)
 
-    assert [each for each, _ in before.trees] == [str(root), str(inner)]
+    assert [root_of_tree for root_of_tree, _ in before.trees] == [str(root), str(inner)]
     assert [change.path for change in changes] == [f"{inner}/a", f"{inner}/new"]
     assert files(root) == then
 
@@ -672,7 +672,7 @@ def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     (inner / "a").write_text("a")
     result = snapshots(root)
 
-    assert [each for each, _ in take_snapshot(result).trees] == [str(root)]
+    assert [root_of_tree for root_of_tree, _ in take_snapshot(result).trees] == [str(root)]
 
 
 def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path) -> None:
@@ -690,9 +690,9 @@ def test_old_half_written_packs_are_removed(root: Path) -> None:
     take_snapshot(snapshots(root))
     packs = next((root.parent / "data/checkpoints").glob("*/objects")) / "pack"
     packs.mkdir(exist_ok=True)
-    for name, at in (("tmp_pack_old", 1e9), ("tmp_pack_new", 4e9)):
+    for name, modified_at in (("tmp_pack_old", 1e9), ("tmp_pack_new", 4e9)):
         (packs / name).touch()
-        os.utime(packs / name, (at, at))
+        os.utime(packs / name, (modified_at, modified_at))
 
     take_snapshot(snapshots(root, session="two"))
 

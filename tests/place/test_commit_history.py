@@ -40,7 +40,7 @@ def test_commits_are_listed_newest_first(root: Path) -> None:
 
     listed = checkpoints(root).commits(head_commit(str(root)))
 
-    assert [(each.name, each.subject) for each in listed] == [
+    assert [(item.name, item.subject) for item in listed] == [
         (second, "Change a"),
         (first, "Begin"),
     ]
@@ -61,7 +61,7 @@ def test_files_are_compared_with_a_commit_and_its_repository_stays_as_it_is(
     taken = anyio.run(kept.take).trees
     patch = kept.patch(kept.commit_trees(first), taken, [str(root / ":(top)new")])
 
-    assert [(each.path, each.kind, each.added) for each in changes] == [
+    assert [(item.path, item.kind, item.added) for item in changes] == [
         (str(root / ":(top)new"), "created", 1),
         (str(root / "old.txt"), "deleted", 0),
         (str(root / "src" / "a.py"), "changed", 1),
@@ -81,7 +81,7 @@ def test_a_directory_in_a_repository_is_compared_with_that_part_of_the_commit(
 
     changes = changes_since(checkpoints(root / "src"), first)
 
-    assert [(each.path, each.kind) for each in changes] == [
+    assert [(item.path, item.kind) for item in changes] == [
         (str(root / "src" / "a.py"), "changed")
     ]
 
@@ -94,7 +94,7 @@ def test_a_shallow_clone_has_its_newest_commit(root: Path, tmp_path: Path) -> No
 
     listed = checkpoints(tmp_path / "shallow").commits(second)
 
-    assert [each.subject for each in listed] == ["Change"]
+    assert [item.subject for item in listed] == ["Change"]
 
 
 @pytest.mark.parametrize("name", ["", "HEAD", "--all", "0" * 40, "../x"])

@@ -289,9 +289,11 @@ def test_no_write_stores_a_mask_or_moves_a_secret_value_to_another_line(
     text, foreign = "\n".join(mine), "\n".join(others)
     lines = [*mask_text(text).split("\n"), *mask_text(foreign).split("\n")]
     outcome = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
-    at = data.draw(some.integers(0, len(outcome)))
+    position = data.draw(some.integers(0, len(outcome)))
     outcome = (
-        outcome[:at] + data.draw(some.sampled_from(("", "#", "\n", " "))) + outcome[at:]
+        outcome[:position]
+        + data.draw(some.sampled_from(("", "#", "\n", " ")))
+        + outcome[position:]
     )
 
     try:

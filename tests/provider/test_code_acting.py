@@ -113,7 +113,7 @@ def test_response_of_a_small_model_ends_with_its_first_block(
     answer: str, message: str, piece: int
 ) -> None:
     """Its text after the code is its guess of the output."""
-    pieces = [answer[at : at + piece] for at in range(0, len(answer), piece)]
+    pieces = [answer[start : start + piece] for start in range(0, len(answer), piece)]
     inner = InPieces(pieces)
 
     deltas = read_deltas(inner, Request(make_log(user("Go.")), tools=TOOLS), small=True)

@@ -117,7 +117,7 @@ def test_each_format_sends_the_conversation_as_one_text() -> None:
     data = {pair: list_sent_messages(*pair) for pair in product(CONTEXTS, FORMATS)}
 
     assert {len(item) for item in data.values()} == {1}
-    assert {pair: each[0][1] for pair, each in data.items()} == snapshot(
+    assert {pair: prompts[0][1] for pair, prompts in data.items()} == snapshot(
         {
             ("continue", "plain"): """\
 System: Below is a conversation up to now. Write the assistant's next message, and nothing else: no name or heading before it.

@@ -130,9 +130,9 @@ def test_fallback_drops_a_response_that_failed_in_the_middle(
         make_chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second)
     )
 
-    at = deltas.index(Dropped("gone", "Unreachable"))
-    assert at == 1
-    assert words(deltas[at:]) == "Yes."
+    index = deltas.index(Dropped("gone", "Unreachable"))
+    assert index == 1
+    assert words(deltas[index:]) == "Yes."
     assert len(second.heard) == 1
 
 

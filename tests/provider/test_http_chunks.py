@@ -95,8 +95,8 @@ def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
 def test_chunks_may_be_cut_at_any_byte() -> None:
     whole = HEAD + CHUNKS + b"A\r\n\r\n23456789\r\n" + END
 
-    for at in range(len(HEAD), len(whole)):
-        result = read(whole[:at], whole[at:])
+    for position in range(len(HEAD), len(whole)):
+        result = read(whole[:position], whole[position:])
         assert b"".join(h for h in result if isinstance(h, bytes)) == (
             TOGETHER + b"\r\n23456789"
         )

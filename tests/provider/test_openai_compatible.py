@@ -377,7 +377,7 @@ JSON = {"content-type": "application/json"}
 
 def test_server_without_streaming_gives_the_same_deltas_at_once() -> None:
     body = msgspec.json.encode(ANSWER)
-    cut = tuple(body[at : at + 9] for at in range(0, len(body), 9))
+    cut = tuple(body[start : start + 9] for start in range(0, len(body), 9))
 
     ((deltas,), (data,)) = run_answers(SILENT, Answer(cut, headers=JSON))
 

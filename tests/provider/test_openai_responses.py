@@ -42,8 +42,11 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
 def item(
     index: int, item: dict[str, Any], *between: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    at = {"output_index": index, "item": item}
-    added, done = event("output_item.added", **at), event("output_item.done", **at)
+    address = {"output_index": index, "item": item}
+    added, done = (
+        event("output_item.added", **address),
+        event("output_item.done", **address),
+    )
     return [added, *between, done]
 
 

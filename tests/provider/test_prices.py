@@ -108,10 +108,10 @@ def test_dated_model_with_a_different_price_keeps_that_price() -> None:
 
 
 def test_all_tokens_above_a_price_tier_cost_its_higher_price() -> None:
-    at = Usage(fresh=2000, cached=270_000, output=1)
+    usage = Usage(fresh=2000, cached=270_000, output=1)
     above = Usage(fresh=2001, cached=270_000, output=1)
 
-    assert price("openai", "gpt-6.1-sol", at) == pytest.approx(
+    assert price("openai", "gpt-6.1-sol", usage) == pytest.approx(
         (2000 * 2 + 270_000 * 0.1 + 10) / MILLION
     )
     assert price("openai", "gpt-6.1-sol", above) == pytest.approx(
@@ -164,7 +164,9 @@ def test_time_of_day_price_may_cross_midnight() -> None:
         ),
     )
 
-    steps = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]
+    steps = [
+        model.steps("2026-01-01", time) for time in ("22:29", "22:30", "05:59", "06:00")
+    ]
 
     assert steps == [(day,), (night,), (night,), (day,)]
 

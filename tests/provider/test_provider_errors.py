@@ -321,7 +321,7 @@ def test_answer_cut_off_before_its_end_marker_is_an_error(
     body = whole.body
     assert isinstance(body, bytes)
     marker = body.find(MARKERS[wire]) if wire in MARKERS else len(body) - 1
-    parts = [body[:at] for at in range(0, marker, every)]
+    parts = [body[:end] for end in range(0, marker, every)]
 
     async def main() -> list[str]:
         answers = [Answer(part, headers=whole.headers, then="cut") for part in parts]

@@ -45,7 +45,11 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
     whole = answer(wire, REPLY)
     body = whole.body
     assert isinstance(body, bytes)
-    cut = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else body
+    cut = (
+        tuple(body[start : start + size] for start in range(0, len(body), size))
+        if size
+        else body
+    )
 
     deltas, request_heard, url = trace_request(
         wire, Answer(cut, headers=whole.headers), ASKED

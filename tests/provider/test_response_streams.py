@@ -101,7 +101,7 @@ def test_answer_does_not_depend_on_where_its_bytes_are_cut(
     whole = answer(wire, FULL)
     assert isinstance(whole.body, bytes)
     crlf = whole.body.replace(b"\n", b"\r\n")
-    cut = tuple(crlf[at : at + size] for at in range(0, len(crlf), size))
+    cut = tuple(crlf[start : start + size] for start in range(0, len(crlf), size))
     expected = join_deltas(read_deltas(wire, whole))
 
     assert join_deltas(read_deltas(wire, Answer(cut, headers=whole.headers))) == expected

@@ -98,8 +98,8 @@ def test_retry_drops_a_response_that_failed_in_the_middle(
 
     deltas = read_deltas(make_retrying_provider(inner))
 
-    at = deltas.index(Dropped(str(fault), type(fault).__name__))
-    assert at == 1
+    index = deltas.index(Dropped(str(fault), type(fault).__name__))
+    assert index == 1
     assert isinstance(deltas[2], Retrying)
     whole = read_deltas(FaultyProvider(line, fault=fault, times=0))
     assert [type(d) for d in deltas[3:]] == [type(d) for d in whole]

@@ -22,7 +22,7 @@ EVENTS = [b"one", b"two\nthree\n", b" spaced"]
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_sse_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: int) -> None:
     stream = STREAM.replace(b"\n", end)
-    chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+    chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
 
     assert split_all(Events(), *chunks) == EVENTS
 

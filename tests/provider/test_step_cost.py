@@ -45,7 +45,7 @@ class Counted(Log[StoredMessage]):
         return super().__iter__()
 
     def __reversed__(self) -> Any:
-        return (self[at] for at in range(len(self) - 1, -1, -1))
+        return (self[index] for index in range(len(self) - 1, -1, -1))
 
     @overload
     def __getitem__(self, index: int) -> StoredMessage: ...

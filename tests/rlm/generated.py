@@ -93,10 +93,10 @@ def join(lines: int) -> Task:
     log = _log(lines)
     some = random.Random(2)
     places = some.sample(range(lines), 20)
-    for n, at in enumerate(places[:10]):
-        log[at] = f"order {5000 + n} was made by customer {n}"
-    for n, at in enumerate(places[10:]):
-        log[at] = f"order {5000 + 2 * n} was sent to town {n}"
+    for n, position in enumerate(places[:10]):
+        log[position] = f"order {5000 + n} was made by customer {n}"
+    for n, position in enumerate(places[10:]):
+        log[position] = f"order {5000 + 2 * n} was sent to town {n}"
     return Task(
         "join",
         "\n".join(log),

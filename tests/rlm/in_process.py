@@ -98,7 +98,9 @@ class InProcess:
         def die(reason: str) -> None:
             raise WorkerLost(reason)
 
-        primitives = {name: each.parameters for name, each in PRIMITIVE_SIGNATURES.items()}
+        primitives = {
+            name: signature.parameters for name, signature in PRIMITIVE_SIGNATURES.items()
+        }
         return {
             "FINAL": final,
             "die": die,

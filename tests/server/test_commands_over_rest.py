@@ -52,9 +52,13 @@ async def test_every_slash_command_returns_output_over_rest(tmp_path: Path) -> N
         }
         messages = await client.ask("GET", f"/api/conversations/{id_}/messages")
 
-    silent = {n for n, each in data.items() if not (each["documents"] or each["question"])}
+    silent = {
+        n for n, result in data.items() if not (result["documents"] or result["question"])
+    }
     assert silent == set()
-    left_out = {n for n, each in data.items() if "does not work here" in str(rows(each))}
+    left_out = {
+        n for n, result in data.items() if "does not work here" in str(rows(result))
+    }
     assert left_out == {"quit", "shell", "doctor", "theme", "vi", "export"}
     assert messages.json == []
 

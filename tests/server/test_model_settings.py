@@ -30,9 +30,9 @@ async def groq(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WireServer]:
         good = request.headers.get("authorization") == f"Bearer {KEY}"
         return Answer(b'{"data": [{"id": "m"}]}') if good else Answer(b"{}", status=401)
 
-    async with wire_server(reply) as found:
-        monkeypatch.setenv("GROQ_BASE_URL", found.url)
-        yield found
+    async with wire_server(reply) as model_server:
+        monkeypatch.setenv("GROQ_BASE_URL", model_server.url)
+        yield model_server
 
 
 def own_models(directory: Path, **options: Any) -> Any:

@@ -117,11 +117,13 @@ async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -
             await send_order(child, "user_message", text="Stop.", client_key="k")
             answer = (await read_until(child, "error"))[-1]
 
-    assert {part: found.status for part, found in read.items()} == dict.fromkeys(read, 200)
+    assert {part: response.status for part, response in read.items()} == dict.fromkeys(
+        read, 200
+    )
     assert read["messages"].json[-1]["text"] == "There is a door."
-    assert [(found.status, "read only" in found.json["reason"]) for found in refused] == [
-        (400, True)
-    ] * 3
+    assert [
+        (response.status, "read only" in response.json["reason"]) for response in refused
+    ] == [(400, True)] * 3
     assert unknown.status == 404
     assert answer["client_key"] == "k"
     assert "takes no orders" in answer["reason"]

@@ -97,7 +97,9 @@ def _with_a_conversation(paths: dict[str, Any], id_: str) -> dict[str, Any]:
         if "{id_}" not in path:
             data[path] = methods
             continue
-        kept_methods = {name: each for name, each in methods.items() if name != "delete"}
+        kept_methods = {
+            name: operation for name, operation in methods.items() if name != "delete"
+        }
         for item in kept_methods.values():
             item["parameters"] = [
                 p for p in item.get("parameters", []) if p["name"] != "id_"

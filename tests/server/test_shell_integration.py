@@ -26,7 +26,7 @@ def test_marks_are_taken_out_of_the_output_wherever_it_is_cut() -> None:
         pieces.append(reader.read(b"."))
 
         assert b"".join(shown for shown, _ in pieces) == b"a\x1b[1mbc" + FORGED + b"d\x1b."
-        assert [mark for _, found in pieces for mark in found] == marks
+        assert [mark for _, marks_of_piece in pieces for mark in marks_of_piece] == marks
 
 
 def test_a_mark_without_an_end_is_shown_as_output() -> None:

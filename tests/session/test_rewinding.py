@@ -86,7 +86,7 @@ class Agent:
         return lambda: (self.root / name).write_text(text)
 
     def now(self) -> Mapping[str, object]:
-        return {name: found[1] for name, found in files(self.root).items()}  # type: ignore[index]
+        return {name: file[1] for name, file in files(self.root).items()}  # type: ignore[index]
 
 
 Story = Callable[[Agent], Coroutine[Any, Any, None]]

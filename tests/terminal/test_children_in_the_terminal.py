@@ -133,9 +133,9 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
         tmp_path, child_task_with(child_question("edit_file", EDIT)), "s"
     )
 
-    at = rows.index("child-1 (explore) asks:")
-    assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
-    assert rows[at + 1 : at + 6] == [
+    first_row = rows.index("child-1 (explore) asks:")
+    assert rows[first_row - 1] == "child-1 (explore) begins: Look around for me."
+    assert rows[first_row + 1 : first_row + 6] == [
         "? May edit_file change a file?", "  hello.py", "  -hi", "  +hello",
         "  no rule allows it",
     ]  # fmt: skip
@@ -383,9 +383,9 @@ def test_a_subagent_report_is_shown_without_the_tags_for_the_model(
 
     rows, _ = run_with_child(tmp_path, child_task_with(report, until=Said))
 
-    at = rows.index("child-1 reports:")
-    assert rows[at + 1] == "  Two."
-    assert rows[at + 2].startswith(
+    first_row = rows.index("child-1 reports:")
+    assert rows[first_row + 1] == "  Two."
+    assert rows[first_row + 2].startswith(
         "child-1 (explore) is done · Look around for me. · 900 in · 10 out · $0.25 · "
     )
     assert not [row for row in rows if "<child" in row or row == "› Two."]

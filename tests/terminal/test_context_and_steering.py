@@ -121,10 +121,10 @@ def test_cost_command_lists_turns_and_never_guesses_prices(
     rows = scripted_terminal(spent).tell("/cost", "greet\nme", "/cost turns", "/cost x")
 
     assert "Nothing has been used yet." in rows
-    at = rows.index("  1  greet me")
-    assert rows[at + 1] == "     1,000 in · 100 out · $0.0045"
-    assert rows[at + 2] == "script/one  1,000 in · 100 out · $0.0045"
-    assert rows[at + 3] == "11% of window"
+    first_row = rows.index("  1  greet me")
+    assert rows[first_row + 1] == "     1,000 in · 100 out · $0.0045"
+    assert rows[first_row + 2] == "script/one  1,000 in · 100 out · $0.0045"
+    assert rows[first_row + 3] == "11% of window"
     assert "type /cost, or /cost turns, not 'x'" in rows
 
 

@@ -643,8 +643,8 @@ def test_an_interrupted_turn_is_shown_and_calls_no_model_before_enter(
     rows = looked.tell("/history", "/quit")
     continued = terminal.tell("", "/quit")
 
-    at = rows.index("This turn was cut off:")
-    assert rows[at + 1 : at + 3] == [shown, KEYS]
+    first_row = rows.index("This turn was cut off:")
+    assert rows[first_row + 1 : first_row + 3] == [shown, KEYS]
     assert len(looked.events(ModelAsked)) == begun  # none since
     assert "Done." in continued
     assert [e.outcome for e in cast("list[TurnEnded]", terminal.events(TurnEnded))] == [
@@ -772,8 +772,8 @@ def test_help_on_a_narrow_screen_has_one_column(
 
     rows = terminal.tell("/help all")
 
-    at = rows.index("  /undo")
-    assert rows[at + 1] == "      undo everything since your last message"
+    first_row = rows.index("  /undo")
+    assert rows[first_row + 1] == "      undo everything since your last message"
 
 
 def test_slash_commands_run_and_unknown_ones_are_reported(

@@ -62,14 +62,14 @@ def start_with_key(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
 def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
     start_with_key: Callable[..., Terminal],
 ) -> None:
-    at = start_with_key()
-    at.until("What may refold do without asking?")
-    at.until("› 1 ask before each edit")
-    at.type("2" + ENTER)
-    at.until("Mode sandbox is now the default.")
-    at.until_asked("sandbox ›")
-    at.type(CTRL_D)
-    assert at.end() == 0
+    terminal = start_with_key()
+    terminal.until("What may refold do without asking?")
+    terminal.until("› 1 ask before each edit")
+    terminal.type("2" + ENTER)
+    terminal.until("Mode sandbox is now the default.")
+    terminal.until_asked("sandbox ›")
+    terminal.type(CTRL_D)
+    assert terminal.end() == 0
 
     again = start_with_key()
     again.until_asked("sandbox ›")
@@ -88,16 +88,16 @@ def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided
         '{"permissions": {"allow": ["Bash(make:*)"], "deny": ["Read(./secrets/**)"]}}'
     )
     for answer, allowed in (("\x1b", 0), ("y", 1), ("", 1)):
-        at = start_with_key("--permission-mode", "default")
+        terminal = start_with_key("--permission-mode", "default")
         if answer:
-            at.until("allow  bash(make:*)  (counts once you import it)")
-            at.until("deny   read(./secrets/**)  (counts already)")
-            at.answer(answer)
-        at.until_asked()
-        at.type(CTRL_D)
+            terminal.until("allow  bash(make:*)  (counts once you import it)")
+            terminal.until("deny   read(./secrets/**)  (counts already)")
+            terminal.answer(answer)
+        terminal.until_asked()
+        terminal.type(CTRL_D)
 
-        assert at.end() == 0
-        assert ("Claude Code has permission rules" in at.text) == bool(answer)
+        assert terminal.end() == 0
+        assert ("Claude Code has permission rules" in terminal.text) == bool(answer)
         here = load_folder_settings(tmp_path, paths(os.environ), os.environ, {})
         assert len(here.settings.permissions.allow) == allowed
 

@@ -153,8 +153,8 @@ def test_memory_notes_are_saved_listed_and_forgotten(
 
     assert list_messages(terminal) == []
     assert "remembered under Project facts: the tests run with make check" in rows
-    at = rows.index("Project facts")
-    assert rows[at + 1] == "    1  the tests run with make check"
+    first_row = rows.index("Project facts")
+    assert rows[first_row + 1] == "    1  the tests run with make check"
     assert "forgotten: the tests run with make check" in rows
     assert "There are no notes yet. A line that begins with # saves one." in rows
     assert "the note is empty: write #, then what to remember" in rows

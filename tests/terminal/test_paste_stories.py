@@ -42,48 +42,48 @@ def start_turn(start_terminal: StartTerminal, directory: Path) -> Terminal:
 def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
     start_terminal: StartTerminal, tmp_path: Path, first: int
 ) -> None:
-    at = start_turn(start_terminal, tmp_path)
-    slave = os.open(f"/proc/{at.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
+    terminal = start_turn(start_terminal, tmp_path)
+    slave = os.open(f"/proc/{terminal.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
     path, go = tmp_path / "begun", tmp_path / "go"
     go.touch()
-    at.until_asked()
+    terminal.until_asked()
 
     for cut in range(2 + first, LENGTH, 4):
         one, other = PASTE.encode()[:cut], PASTE.encode()[cut:]
         path.unlink()
-        os.write(at.child.child_fd, b"go\r" + one)
-        at.until_there(path)
-        os.write(at.child.child_fd, other)
-        at.until("› [pasted 3 lines]")
-        at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
-        at.until_gone("[pasted")
-        os.write(at.child.child_fd, one)
+        os.write(terminal.child.child_fd, b"go\r" + one)
+        terminal.until_there(path)
+        os.write(terminal.child.child_fd, other)
+        terminal.until("› [pasted 3 lines]")
+        terminal.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
+        terminal.until_gone("[pasted")
+        os.write(terminal.child.child_fd, one)
         while not has_read_all(slave):
-            at.read()
+            terminal.read()
         go.touch()
-        at.until_asked()
-        os.write(at.child.child_fd, other)
-        at.until("› one\n  y\n  twé")
-        at.type(CTRL_C)
-        at.until_asked()
+        terminal.until_asked()
+        os.write(terminal.child.child_fd, other)
+        terminal.until("› one\n  y\n  twé")
+        terminal.type(CTRL_C)
+        terminal.until_asked()
     os.close(slave)
-    at.type("\x04")
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
 
 
 def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
-    at = start_turn(start_terminal, tmp_path)
-    at.type(paste("\x07"))
-    at.type(paste("one") + " two")
-    at.until("› one two")
-    at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
-    at.until_gone("one two")
+    terminal = start_turn(start_terminal, tmp_path)
+    terminal.type(paste("\x07"))
+    terminal.type(paste("one") + " two")
+    terminal.until("› one two")
+    terminal.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
+    terminal.until_gone("one two")
     (tmp_path / "go").touch()
-    at.until("of window")
-    at.until_asked()
-    at.type("\x04")
+    terminal.until("of window")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0

@@ -203,8 +203,8 @@ def test_make_targets_and_python_modules_named_in_documents_exist() -> None:
 
     pairs = [(name, line.split()[1]) for name, line in lines if line.startswith("make ")]
     run = [
-        (name, found[1]) for name, line in lines
-        if (found := re.search(r"(?:^|/)python -m ((?:bench|scripts)[\w.]*)", line))
+        (name, match[1]) for name, line in lines
+        if (match := re.search(r"(?:^|/)python -m ((?:bench|scripts)[\w.]*)", line))
     ]  # fmt: skip
 
     assert pairs

@@ -468,8 +468,12 @@ def test_resume_continues_a_session_in_its_own_directory(
     )  # fmt: skip
 
     assert (b / "made.txt").read_text() == "new"
-    at = rows.index('Resumed "fence".')
-    assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "Blue."]
+    first_row = rows.index('Resumed "fence".')
+    assert rows[first_row + 1 : first_row + 4] == [
+        f"refold · script/own · {b}",
+        "› paint",
+        "Blue.",
+    ]
     assert "there is no other session of this directory" in rows
     assert [
         user_message.text for user_message in view(driver).conversation.user_messages

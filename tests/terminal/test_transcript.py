@@ -356,7 +356,9 @@ def test_no_line_of_a_long_response_is_printed_twice_for_any_chunk_size() -> Non
     text = "".join(f"Line {n} says something.\n\n" for n in range(80))
     for size in (1, 3, 17, 4_000):
         terminal = TranscriptTerminal(*GO, moves=True)
-        pieces = [TextCame(text[at : at + size]) for at in range(0, len(text), size)]
+        pieces = [
+            TextCame(text[start : start + size]) for start in range(0, len(text), size)
+        ]
 
         rows = terminal.hear(*pieces, answer(Text(text)))
 

@@ -69,10 +69,10 @@ class Person:
 
     def runs(self, *arguments: str) -> list[str]:
         """What `refold` prints in a terminal for this command line."""
-        at = self.starts(*arguments)
+        terminal = self.starts(*arguments)
 
-        assert at.end() == 0, at.text
-        return self.paper(at)
+        assert terminal.end() == 0, terminal.text
+        return self.paper(terminal)
 
     def shell(self, line: str) -> list[str]:
         """What a line of the shell leaves on the screen. There, refold is `refold`."""
@@ -81,10 +81,10 @@ class Person:
         (place / "refold").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
         (place / "refold").chmod(0o755)
         path = f"{place}:{os.environ['PATH']}"
-        at = self._opens(Path("/bin/bash"), "-c", line, PATH=path)
+        terminal = self._opens(Path("/bin/bash"), "-c", line, PATH=path)
 
-        assert at.end() == 0, at.text
-        return self.paper(at)
+        assert terminal.end() == 0, terminal.text
+        return self.paper(terminal)
 
     def paper(self, terminal: Terminal) -> list[str]:
         """The paper, with a name for whatever differs from run to run."""
@@ -143,19 +143,19 @@ def list_messages(at: int) -> list[str]:
 
 
 def test_the_first_run_offers_available_providers_and_the_tour(person: Person) -> None:
-    at = person.starts()
-    at.choose("a guided tour")
-    at.until("Enter begins, q leaves")
-    at.type(ENTER)
-    at.answer("y")
-    at.until("May bash run this?")
-    at.answer("y")
-    at.until("Enter shows the journal, q leaves")
-    at.type(ENTER)
-    at.until("That was the tour.")
+    terminal = person.starts()
+    terminal.choose("a guided tour")
+    terminal.until("Enter begins, q leaves")
+    terminal.type(ENTER)
+    terminal.answer("y")
+    terminal.until("May bash run this?")
+    terminal.answer("y")
+    terminal.until("Enter shows the journal, q leaves")
+    terminal.type(ENTER)
+    terminal.until("That was the tour.")
 
-    assert at.end() == 0
-    paper = person.paper(at)
+    assert terminal.end() == 0
+    paper = person.paper(terminal)
     assert paper[:2] == [
         "Welcome to refold.",
         "No model is configured yet. Which one do you want to use?",
@@ -179,16 +179,16 @@ def test_an_approved_edit_is_shown_with_its_diff_and_its_result(person: Person) 
         {"calls": [EDIT]},
         {"text": "- `hello.py` now says hello\n"},
     )
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("say hello, not hi" + ENTER)
-    at.answer("y")
-    at.until("now says hello\n")
-    at.until_asked()
-    at.type("/quit" + ENTER)
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("say hello, not hi" + ENTER)
+    terminal.answer("y")
+    terminal.until("now says hello\n")
+    terminal.until_asked()
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
-    assert body_lines(person.paper(at)) == [
+    assert terminal.end() == 0
+    assert body_lines(person.paper(terminal)) == [
         "",
         "› say hello, not hi",
         "",
@@ -219,20 +219,20 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
         {"calls": [{"tool": "edit_file", "arguments": second}]},
         {"text": "Done, and the last line stays."},
     )
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("say hello, not hi" + ENTER)
-    at.answer("y")
-    at.until("changed hello.py")
-    at.answer("n")
-    at.until("why not?")
-    at.type("I want to see the output" + ENTER)
-    at.until("the last line stays")
-    at.until_asked()
-    at.type("/quit" + ENTER)
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("say hello, not hi" + ENTER)
+    terminal.answer("y")
+    terminal.until("changed hello.py")
+    terminal.answer("n")
+    terminal.until("why not?")
+    terminal.type("I want to see the output" + ENTER)
+    terminal.until("the last line stays")
+    terminal.until_asked()
+    terminal.type("/quit" + ENTER)
 
-    assert at.end() == 0
-    rows = body_lines(person.paper(at))
+    assert terminal.end() == 0
+    rows = body_lines(person.paper(terminal))
     assert "  └ no: I want to see the output" in rows
     assert rows[rows.index("  4 -print(greet())") + 1] == "  4 +"
     assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
@@ -253,19 +253,19 @@ def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
         },
         {"text": "Only `hello.py`, then."},
     )
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("tidy up" + ENTER)
-    at.until("I rewrite all")
-    at.type(CTRL_C)
-    at.until("instead.\n\n›")
-    at.type("only the hello file" + ENTER)
-    at.until("Only hello.py, then.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("tidy up" + ENTER)
+    terminal.until("I rewrite all")
+    terminal.type(CTRL_C)
+    terminal.until("instead.\n\n›")
+    terminal.type("only the hello file" + ENTER)
+    terminal.until("Only hello.py, then.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
-    rows = body_lines(person.paper(at))
+    assert terminal.end() == 0
+    rows = body_lines(person.paper(terminal))
     began = "I rewrite all of it, from the first file to the last. " * 9
     text = " ".join(rows[3 : rows.index("stopped") - 1])
     assert text
@@ -295,17 +295,17 @@ def test_a_plan_is_approved_and_carried_out(person: Person) -> None:
         {"calls": [EDIT]},
         {"text": "Carried out."},
     )
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("/plan be friendly" + ENTER)
-    at.answer("y")
-    at.until("approved, in mode")
-    at.answer("y")
-    at.until("Carried out.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("/plan be friendly" + ENTER)
+    terminal.answer("y")
+    terminal.until("approved, in mode")
+    terminal.answer("y")
+    terminal.until("Carried out.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     expected = f"""\
 
 › /plan be friendly
@@ -337,32 +337,32 @@ FIGURES
 
 ›
 To resume: refold -c   (or refold -r ID)"""
-    assert body_lines(person.paper(at)) == expected.split("\n")
+    assert body_lines(person.paper(terminal)) == expected.split("\n")
 
 
 def test_after_a_kill_during_a_command_resume_warns_that_it_may_have_taken_effect(
     person: Person,
 ) -> None:
     script = person.answers({"text": "I start it.", "calls": [WAIT]})
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("start the server" + ENTER)
-    at.answer("y")
-    at.until_there(person.here / "begun")
-    at.until("running")
-    at.child.kill(signal.SIGKILL)
-    assert at.end() == -signal.SIGKILL
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("start the server" + ENTER)
+    terminal.answer("y")
+    terminal.until_there(person.here / "begun")
+    terminal.until("running")
+    terminal.child.kill(signal.SIGKILL)
+    assert terminal.end() == -signal.SIGKILL
 
     (person.here / "begun").unlink()
-    at = person.starts("-c", *person.answers({"text": "I would look first."}))
-    at.until("Ctrl+C ends it")
-    at.until_asked()
-    at.type(ENTER)
-    at.until("I would look first.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts("-c", *person.answers({"text": "I would look first."}))
+    terminal.until("Ctrl+C ends it")
+    terminal.until_asked()
+    terminal.type(ENTER)
+    terminal.until("I would look first.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     expected = """\
 
 › start the server
@@ -384,27 +384,27 @@ FIGURES
 
 ›
 To resume: refold -c   (or refold -r ID)"""
-    assert body_lines(person.paper(at)) == expected.split("\n")
+    assert body_lines(person.paper(terminal)) == expected.split("\n")
     assert not (person.here / "begun").exists()  # it was not done again
 
 
 def test_after_a_kill_at_a_question_resume_asks_it_again(person: Person) -> None:
     script = person.answers({"calls": [READ]}, {"calls": [EDIT]})
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("be friendly" + ENTER)
-    at.until("› 1 once")
-    at.child.kill(signal.SIGKILL)
-    assert at.end() == -signal.SIGKILL
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("be friendly" + ENTER)
+    terminal.until("› 1 once")
+    terminal.child.kill(signal.SIGKILL)
+    assert terminal.end() == -signal.SIGKILL
 
-    at = person.starts("-c", *person.answers({"text": "Done."}))
-    at.answer("y")
-    at.until("Done.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts("-c", *person.answers({"text": "Done."}))
+    terminal.answer("y")
+    terminal.until("Done.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
-    rows = body_lines(person.paper(at))
+    assert terminal.end() == 0
+    rows = body_lines(person.paper(terminal))
     expected = f"""\
 Continuing the interrupted turn.
 
@@ -426,15 +426,15 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
     script = person.answers({"text": "One."})
     person.runs("-p", "first words", *script)
     script = person.answers({"text": "Two."})
-    at = person.starts("-c", "--fork", *script)
-    at.until_asked()
-    at.type("and in the copy" + ENTER)
-    at.until("Two.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts("-c", "--fork", *script)
+    terminal.until_asked()
+    terminal.type("and in the copy" + ENTER)
+    terminal.until("Two.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
-    paper = person.paper(at)
+    assert terminal.end() == 0
+    paper = person.paper(terminal)
     assert paper[0] == "ID: forked from ID at event 8"
     assert body_lines(paper[1:]) == [
         "",
@@ -459,7 +459,7 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
         "ID  WHEN  answered     first words (fork)",
         "ID  WHEN  answered     first words",
     ]
-    first, copy = (list_messages(at) for at in (0, 1))
+    first, copy = (list_messages(terminal) for terminal in (0, 1))
     assert first == ["first words"]
     assert copy == ["first words", "and in the copy"]
 
@@ -471,24 +471,24 @@ def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
     ):
         person.runs("-p", words, *person.answers({"text": text}))
     shell = person.shell("refold sessions search leak* tile")
-    at = person.starts("-r", *person.answers({"text": "The third one."}))
-    at.until("mend the roof")
-    at.type("gutter")
-    at.until_gone("paint the door")
-    at.until("mend the roof")
-    at.type(ENTER)
-    at.until_asked()
-    at.type("which tile was it?" + ENTER)
-    at.until("The third one.")
-    at.until_asked()
-    at.type("\x04")
+    terminal = person.starts("-r", *person.answers({"text": "The third one."}))
+    terminal.until("mend the roof")
+    terminal.type("gutter")
+    terminal.until_gone("paint the door")
+    terminal.until("mend the roof")
+    terminal.type(ENTER)
+    terminal.until_asked()
+    terminal.type("which tile was it?" + ENTER)
+    terminal.until("The third one.")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     assert shell == [
         "ID  WHEN  answered     mend the roof",
         "       7  model  The gutter leaks behind the third tile.",
     ]
-    assert body_lines(person.paper(at)) == [
+    assert body_lines(person.paper(terminal)) == [
         "",
         "› mend the roof",
         "",
@@ -532,34 +532,34 @@ def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person)
     script = person.answers(
         {"calls": [{"tool": "bash", "arguments": {"command": command}}]}, {"text": "Gone."}
     )
-    at = person.starts(*script)
-    at.until_asked()
-    at.type("clean up" + ENTER)
-    at.answer("y")
-    at.until("Gone.")
-    at.until_asked()
+    terminal = person.starts(*script)
+    terminal.until_asked()
+    terminal.type("clean up" + ENTER)
+    terminal.answer("y")
+    terminal.until("Gone.")
+    terminal.until_asked()
     assert not (person.here / "hello.py").exists()
-    at.type("/rewind" + ENTER)
-    at.until("› 2")
-    at.until("restore:")
-    at.type(ENTER)
-    at.until("y/n")
-    at.type("y")
-    at.until("To undo this:")
-    at.until_asked()
+    terminal.type("/rewind" + ENTER)
+    terminal.until("› 2")
+    terminal.until("restore:")
+    terminal.type(ENTER)
+    terminal.until("y/n")
+    terminal.type("y")
+    terminal.until("To undo this:")
+    terminal.until_asked()
 
     assert (person.here / "hello.py").read_bytes() == before
     assert not (person.here / "made.bin").exists()
-    undo = re.search(r"To undo this: (/rewind \d+)", at.text)
+    undo = re.search(r"To undo this: (/rewind \d+)", terminal.text)
     assert undo is not None
-    at.type(undo[1] + ENTER)
-    at.until("y/n")
-    at.type("y")
-    at.until("hello.py  deleted")
-    at.until_asked()
-    at.type("\x04")
+    terminal.type(undo[1] + ENTER)
+    terminal.until("y/n")
+    terminal.type("y")
+    terminal.until("hello.py  deleted")
+    terminal.until_asked()
+    terminal.type("\x04")
 
-    assert at.end() == 0
+    assert terminal.end() == 0
     assert not (person.here / "hello.py").exists()
     assert (person.here / "made.bin").read_bytes() == b"new\0"
 
@@ -589,14 +589,14 @@ def test_a_session_exported_as_html_is_displayed_by_a_browser(person: Person) ->
 def test_the_session_list_is_truncated_on_a_narrow_screen(person: Person) -> None:
     person.runs("-p", "mend the roof " * 9, *person.answers({"text": "It is mended."}))
 
-    at = person.starts("sessions", "list", size=(20, 60))
+    terminal = person.starts("sessions", "list", size=(20, 60))
     menu = person.starts(size=(30, 60))
     menu.until("esc quit")
     rows = menu.text.splitlines()
     menu.type(ESC)
 
-    assert at.end() == 0
-    assert person.paper(at) == ["ID  answered     mend the roof mend the r…"]
+    assert terminal.end() == 0
+    assert person.paper(terminal) == ["ID  answered     mend the roof mend the r…"]
     assert menu.end() == 0
     assert any(row.startswith("› 1 an API key  ") for row in rows)
     assert "    and 5 more; stored in a file only you can read" in rows
@@ -609,9 +609,9 @@ def test_the_session_list_is_truncated_on_a_narrow_screen(person: Person) -> Non
 def test_a_protocol_command_run_in_a_terminal_names_the_program_that_starts_it(
     person: Person, command: str, starter: str
 ) -> None:
-    at = person.starts(*command.split())
-    at.until(
+    terminal = person.starts(*command.split())
+    terminal.until(
         f"refold {command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it."
     )
-    at.type(CTRL_C)
-    at.end()
+    terminal.type(CTRL_C)
+    terminal.end()

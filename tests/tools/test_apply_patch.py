@@ -76,17 +76,17 @@ def test_one_patch_changes_creates_moves_and_deletes_files(
         ),
     )  # fmt: skip
 
-    at = str(place.directory)
+    directory = str(place.directory)
     new = "first\n\nthird\n"
     assert tree(place) == {"a": "one\n2\n", "d/new": new, "e/b2": "X\ny\n"}
     assert reply == Reply(
         "Changed a (+1 -1).\nCreated d/new (+3 -0).\nMoved b to e/b2 (+1 -1).\nDeleted c.",
         (
-            Diff(f"{at}/a", "changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2", digest("one\ntwo\n"), digest("one\n2\n")),
-            Diff(f"{at}/d/new", "created", "@@ -0,0 +1,3 @@\n+first\n+\n+third", "", digest(new)),
-            Diff(f"{at}/b", "deleted", "@@ moved to e/b2 @@", digest("x\ny\n")),
-            Diff(f"{at}/e/b2", "created", "@@ moved from b @@\n@@ -1,2 +1,2 @@\n-x\n+X\n y", "", digest("X\ny\n")),
-            Diff(f"{at}/c", "deleted", "@@ -1,1 +0,0 @@\n-gone", digest("gone\n")),
+            Diff(f"{directory}/a", "changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2", digest("one\ntwo\n"), digest("one\n2\n")),
+            Diff(f"{directory}/d/new", "created", "@@ -0,0 +1,3 @@\n+first\n+\n+third", "", digest(new)),
+            Diff(f"{directory}/b", "deleted", "@@ moved to e/b2 @@", digest("x\ny\n")),
+            Diff(f"{directory}/e/b2", "created", "@@ moved from b @@\n@@ -1,2 +1,2 @@\n-x\n+X\n y", "", digest("X\ny\n")),
+            Diff(f"{directory}/c", "deleted", "@@ -1,1 +0,0 @@\n-gone", digest("gone\n")),
         ),
     )  # fmt: skip
 

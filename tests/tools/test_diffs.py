@@ -91,20 +91,20 @@ def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
 
 def apply_diff(before: str, diff: str) -> str:
     """The text that a diff makes of `before`: the format read by its own rules."""
-    old, new, at = before.split("\n")[:-1], list[str](), 0
+    old, new, position = before.split("\n")[:-1], list[str](), 0
     for line in diff.split("\n") if diff else []:
         if line.startswith("@@"):
             start, count = map(int, line.split()[1].removeprefix("-").split(","))
             upto = start - 1 if count else start
-            new += old[at:upto]
-            at = upto
+            new += old[position:upto]
+            position = upto
         elif line.startswith("+"):
             new.append(line[1:])
         else:
-            assert line[1:] == old[at]
+            assert line[1:] == old[position]
             new += [line[1:]] if line.startswith(" ") else []
-            at += 1
-    return "".join(f"{line}\n" for line in (*new, *old[at:]))
+            position += 1
+    return "".join(f"{line}\n" for line in (*new, *old[position:]))
 
 
 def run_patch(file: Path, diff: str) -> None:

@@ -27,7 +27,7 @@ def run_calls(
     **options: object,
 ) -> Result:
     """One turn with these calls, one after the other."""
-    steps = [[(name, msgspec.json.encode(found).decode())] for name, found in calls]
+    steps = [[(name, msgspec.json.encode(arguments).decode())] for name, arguments in calls]
     settings = {"permission_mode": mode, "limits.steps": len(steps) + 2, **options}
     provider = ScriptedProvider(*steps, "Done.")
     return Agent(provider=provider, directory=workspace, settings=settings).run("Go.")

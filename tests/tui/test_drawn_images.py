@@ -183,7 +183,7 @@ def test_the_same_image_can_be_drawn_in_two_positions() -> None:
 
     text = terminal.shows(frame(*rows_of(0, 3, 4), *rows_of(0, 2, 4)))
 
-    assert [(at, said.split(",")[2]) for at, said in puts(text)] == [
+    assert [(position, said.split(",")[2]) for position, said in puts(text)] == [
         ("1;5", "p=1"),
         ("5;5", "p=2"),
     ]

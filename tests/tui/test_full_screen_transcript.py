@@ -32,7 +32,9 @@ from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
 def rows_of(shown: Transcript, width: int = 60) -> list[str]:
-    return [plain_text([row]) for at in range(len(shown)) for row in shown.rows(at, width)]
+    return [
+        plain_text([row]) for index in range(len(shown)) for row in shown.rows(index, width)
+    ]
 
 
 def answer_block(text: str, seq: int = 1) -> AnswerBlock:
@@ -130,7 +132,9 @@ def test_a_scrolled_screen_shows_consecutive_rows_of_the_transcript(
     story: Story, room: int, height: int, data: some.DataObject
 ) -> None:
     transcript = model_of(story).transcript
-    whole = [row for at in range(len(transcript)) for row in transcript.rows(at, room)]
+    whole = [
+        row for index in range(len(transcript)) for row in transcript.rows(index, room)
+    ]
     by = data.draw(some.lists(some.integers(-40, 40), max_size=5))
 
     anchor = None
@@ -181,7 +185,9 @@ def test_scrolling_up_and_down_again_returns_to_the_same_rows(
 
 def _near_top(shown: Transcript, anchor: Anchor, width: int) -> bool:
     """Fewer than three rows above: scrolling up stops there, and down goes further."""
-    return sum(len(shown.rows(at, width)) for at in range(anchor.item)) + anchor.row < 3
+    return (
+        sum(len(shown.rows(index, width)) for index in range(anchor.item)) + anchor.row < 3
+    )
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:

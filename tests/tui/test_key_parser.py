@@ -65,7 +65,7 @@ def test_a_key_sequence_is_parsed_the_same_in_one_piece_or_byte_by_byte(
     data: bytes, meant: Message
 ) -> None:
     assert parse_keys(data) == [meant]
-    assert parse_keys(*(data[at : at + 1] for at in range(len(data)))) == [meant]
+    assert parse_keys(*(data[start : start + 1] for start in range(len(data)))) == [meant]
 
 
 def test_letters_read_together_are_one_typed_message() -> None:
@@ -113,7 +113,7 @@ def test_invalid_utf_8_bytes_are_not_parsed_as_keys() -> None:
 )
 def test_a_key_has_one_name_in_all_terminal_encodings(data: bytes, meant: Message) -> None:
     assert parse_keys(data) == [meant]
-    assert parse_keys(*(data[at : at + 1] for at in range(len(data)))) == [meant]
+    assert parse_keys(*(data[start : start + 1] for start in range(len(data)))) == [meant]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_key_has_one_name_in_all_terminal_encodings(data: bytes, meant: Messag
 )
 def test_a_report_of_the_terminal_is_not_parsed_as_a_key(data: bytes) -> None:
     assert parse_keys(data + b"a") == [Typed("a", 1.0)]
-    assert parse_keys(*(data[at : at + 1] for at in range(len(data))), b"a") == [
+    assert parse_keys(*(data[start : start + 1] for start in range(len(data))), b"a") == [
         Typed("a", 1.0)
     ]
 

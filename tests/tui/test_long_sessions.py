@@ -86,7 +86,10 @@ def test_no_more_than_thirty_frames_are_painted_in_a_second() -> None:
             pace.note_frame(now)
             now += 0.001
 
-        assert max(sum(at <= frame < at + 1 for frame in frames) for at in frames) <= 31
+        assert (
+            max(sum(second <= frame < second + 1 for frame in frames) for second in frames)
+            <= 31
+        )
 
 
 def make_long_answer() -> str:

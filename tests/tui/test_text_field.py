@@ -18,8 +18,8 @@ KEYS = (
 
 def type_keys(text: str, *keys: str) -> TextField:
     """`|` is where the cursor stands."""
-    at = text.index("|")
-    field = TextField(text.replace("|", ""), at)
+    cursor = text.index("|")
+    field = TextField(text.replace("|", ""), cursor)
     for key in keys:
         result = edit_field(field, key)
         assert result is not None

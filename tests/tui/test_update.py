@@ -638,19 +638,19 @@ PAUSES = some.floats(0.01, 5.0)
 def test_question_is_not_answered_by_typing_in_the_full_screen(
     sentence: str, pauses: list[float], comes: int, menu: Menu
 ) -> None:
-    model, done, at = busy_model(), list[Command](), 50.0
+    model, done, now = busy_model(), list[Command](), 50.0
     for number, letter in enumerate(sentence, 1):
-        at += pauses[number]
-        model, commands = update_without_repaint(model, Typed(letter, at))
+        now += pauses[number]
+        model, commands = update_without_repaint(model, Typed(letter, now))
         done += commands
         if number == min(comes, len(sentence)):
             model, _ = update_without_repaint(
-                model, Asked(7, (line("?"),), (), at=at + 0.001, menu=menu)
+                model, Asked(7, (line("?"),), (), at=now + 0.001, menu=menu)
             )
 
     assert (model.composer.field.text, done) == (sentence, [])
     assert "a question waits" in text(model)
-    result, done = update_without_repaint(model, Key("enter", at + pauses[0]))
+    result, done = update_without_repaint(model, Key("enter", now + pauses[0]))
     assert done[:2] == [Remember(sentence), Submit(sentence, "now")]
     assert done[2:] == ([Answer(7, key="esc")] if menu.send_leaves else [])
     assert result.composer.field.text == ""

@@ -15,13 +15,13 @@ from refold.tui.view import view
 
 
 def composer_of(marked: str, mode: Mode = "normal") -> Composer:
-    at = marked.index("|")
-    return Composer(TextField(marked.replace("|", "", 1), at, vi=True, mode=mode))
+    cursor = marked.index("|")
+    return Composer(TextField(marked.replace("|", "", 1), cursor, vi=True, mode=mode))
 
 
 def show_cursor(composer: Composer) -> str:
-    text, at = composer.field.text, composer.field.at
-    return f"{text[:at]}|{text[at:]}"
+    text, cursor = composer.field.text, composer.field.at
+    return f"{text[:cursor]}|{text[cursor:]}"
 
 
 @pytest.mark.parametrize(

@@ -389,13 +389,13 @@ def _has_lines(text: str) -> bool:
 def _read_piece(piece: FilePiece) -> PieceNotes:
     lines = piece.text.split("\n")
     number = next((n for n, line in enumerate(lines, 1) if len(line.strip()) > 3), 0)
-    found = (
+    matches = (
         (Statement(_text_about(piece), number, number, lines[number - 1]),)
         if number
         else ()
     )
     return PieceNotes(
-        piece.path, piece.content, reading_question(piece).key(), piece.line, found
+        piece.path, piece.content, reading_question(piece).key(), piece.line, matches
     )
 
 

@@ -156,7 +156,7 @@ def _contrast(one: str, other: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     lines = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * lines[0] + 0.7152 * lines[1] + 0.0722 * lines[2]
 

@@ -48,8 +48,8 @@ def counted_calls() -> Iterator[list[int]]:
 def work(text: str, step: int) -> int:
     renderer = MarkdownRenderer(80, links=True)
     with counted_calls() as count:
-        for at in range(0, len(text), step):
-            renderer.add(text[at : at + step])
+        for start in range(0, len(text), step):
+            renderer.add(text[start : start + step])
         renderer.end()
     return count[0]
 

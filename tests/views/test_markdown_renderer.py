@@ -56,8 +56,8 @@ def test_text_rendered_in_pieces_prints_the_same_as_at_once(
 
     at_once = whole.add(text) + whole.end()
     result: list[Piece] = []
-    for at in range(0, len(text), size):
-        result += pieces.add(text[at : at + size])
+    for start in range(0, len(text), size):
+        result += pieces.add(text[start : start + size])
     result += pieces.end()
 
     assert result == at_once
@@ -78,8 +78,8 @@ def test_rows_printed_early_equal_rows_of_the_complete_text(
 ) -> None:
     pieces = MarkdownRenderer(room, styled=styled)
     result: list[Piece] = []
-    for at in range(0, len(text), size):
-        result += pieces.add(text[at : at + size])
+    for start in range(0, len(text), size):
+        result += pieces.add(text[start : start + size])
 
     assert plain_text([tuple(result + pieces.end())]) == render(text, room, styled=styled)
 

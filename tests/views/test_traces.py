@@ -52,17 +52,17 @@ def node_in(events: list[Event], session: str = ID, *, written: bool = False) ->
 
 def tree_node(story: Story) -> Node:
     return node_in(
-        [each.item.event for each in story.frames if isinstance(each.item, Entry)]
+        [span.item.event for span in story.frames if isinstance(span.item, Entry)]
     )
 
 
 def outline(spans: tuple[TraceSpan, ...]) -> list[str]:
     depth = {"": -1}
-    for each in spans:
-        depth[each.span_id] = depth[each.parent_id] + 1
+    for span in spans:
+        depth[span.span_id] = depth[span.parent_id] + 1
     return [
-        f"{'  ' * depth[each.span_id]}{each.name}{f' !{each.error}' * bool(each.error)}"
-        for each in spans
+        f"{'  ' * depth[span.span_id]}{span.name}{f' !{span.error}' * bool(span.error)}"
+        for span in spans
     ]
 
 
@@ -75,10 +75,10 @@ def tokens(spans: tuple[TraceSpan, ...]) -> tuple[int, int]:
 def test_a_tree_of_sessions_is_one_trace_with_subagents_below_the_call_that_started_them(
     tmp_path: Path,
 ) -> None:
-    found = tuple(traces(tree(family(tmp_path), ID)))
+    spans = tuple(traces(tree(family(tmp_path), ID)))
 
-    assert len({each.trace_id for each in found}) == 1
-    assert outline(found) == [
+    assert len({span.trace_id for span in spans}) == 1
+    assert outline(spans) == [
         "invoke_agent main",
         "  chat big",
         "  execute_tool task",
@@ -108,11 +108,11 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
     ended = replace(said, stop="calls", served_by="g-3.8-1", first_piece=0.25)
     node = node_of(*start_events(), ModelAsked(), ended)
 
-    found = traces(node)[1]
+    spans = traces(node)[1]
 
-    assert (found.name, found.remote, found.error) == ("chat gemini-3.8-flash", True, "")
-    assert (found.start, found.end) == (106_000_000_000, 107_000_000_000)
-    assert found.attributes == {
+    assert (spans.name, spans.remote, spans.error) == ("chat gemini-3.8-flash", True, "")
+    assert (spans.start, spans.end) == (106_000_000_000, 107_000_000_000)
+    assert spans.attributes == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "gcp.gemini",
         "gen_ai.conversation.id": ID,
@@ -144,7 +144,7 @@ def test_only_streamed_responses_count_in_the_time_to_the_first_chunk() -> None:
 
     metrics.add(traces(node_of(*start_events(), *steps, TurnEnded("answered"))))
 
-    points = {metric.name: found for metric, found in metrics.series}
+    points = {metric.name: spans for metric, spans in metrics.series}
     (first,) = points["gen_ai.client.operation.time_to_first_chunk"]
     assert first.attributes == {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "acme",
@@ -159,9 +159,9 @@ def test_a_failed_model_call_has_the_class_of_its_error_without_the_message() ->
 
     plain, full = (traces(node, content=content) for content in (False, True))
 
-    assert [each.error for each in plain] == ["failed", "Overloaded"]
-    assert [each.message for each in plain] == ["", ""]
-    assert [each.message for each in full] == [SECRET, SECRET]
+    assert [span.error for span in plain] == ["failed", "Overloaded"]
+    assert [span.message for span in plain] == ["", ""]
+    assert [span.message for span in full] == [SECRET, SECRET]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "refused", "stopped", "unknown"])
@@ -169,10 +169,10 @@ def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> N
     made = answer("", ("call-0", "bash", "{}"))
     node = node_of(*start_events(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
 
-    found = traces(node)[2]
+    spans = traces(node)[2]
 
-    assert (found.name, found.error) == ("execute_tool bash", outcome)
-    assert found.attributes["error.type"] == outcome
+    assert (spans.name, spans.error) == ("execute_tool bash", outcome)
+    assert spans.attributes["error.type"] == outcome
 
 
 def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
@@ -206,11 +206,11 @@ def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
 
 def test_two_calls_of_one_response_are_two_spans() -> None:
     calls = (("call-0", "bash", "{}"), ("call-1", "bash", "{}"))
-    found = traces(node_of(*start_events(), ModelAsked(), answer("", *calls)))
+    spans = traces(node_of(*start_events(), ModelAsked(), answer("", *calls)))
 
-    ids = [each.attributes["gen_ai.tool.call.id"] for each in found[2:]]
+    ids = [span.attributes["gen_ai.tool.call.id"] for span in spans[2:]]
     assert ids == ["call-0", "call-1"]
-    assert len({each.span_id for each in found}) == 4
+    assert len({span.span_id for span in spans}) == 4
 
 
 def test_arguments_that_are_not_json_are_exported_as_text() -> None:
@@ -218,9 +218,9 @@ def test_arguments_that_are_not_json_are_exported_as_text() -> None:
     wrong = ToolCall("call-0", "bash", Raw(b'{"command": '))
     made = replace(made, message=replace(made.message, parts=(wrong,)))
 
-    found = traces(node_of(*start_events(), ModelAsked(), made), content=True)[1]
+    spans = traces(node_of(*start_events(), ModelAsked(), made), content=True)[1]
 
-    message = json.loads(str(found.attributes["gen_ai.output.messages"]))[0]
+    message = json.loads(str(spans.attributes["gen_ai.output.messages"]))[0]
     assert message["parts"][0]["arguments"] == '{"command": '
 
 
@@ -235,9 +235,9 @@ def test_a_running_turn_and_its_subagents_are_left_out_of_the_trace(
     write_journal(tmp_path / "children/child-1", first)
     hold(tmp_path)
 
-    found = tuple(traces(tree(tmp_path, ID)))
+    spans = tuple(traces(tree(tmp_path, ID)))
 
-    assert outline(found) == ["invoke_agent main", "  chat big"]
+    assert outline(spans) == ["invoke_agent main", "  chat big"]
 
 
 def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
@@ -245,12 +245,12 @@ def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
         *start_events(), ModelAsked(), answer("", ("c", "bash", "{}")), Started("c")
     )
 
-    found = tuple(traces(node))
+    spans = tuple(traces(node))
 
-    assert outline(found) == [
+    assert outline(spans) == [
         "invoke_agent main !cut_off", "  chat big", "  execute_tool bash !cut_off",
     ]  # fmt: skip
-    assert [each.end for each in found] == [108 * 10**9, 107 * 10**9, 108 * 10**9]
+    assert [span.end for span in spans] == [108 * 10**9, 107 * 10**9, 108 * 10**9]
 
 
 def test_a_fork_has_only_spans_of_events_after_the_fork() -> None:
@@ -258,11 +258,11 @@ def test_a_fork_has_only_spans_of_events_after_the_fork() -> None:
     again = [Said("more"), TurnStarted(10), ModelAsked(), answer("", cost=1.0)]
     node = node_in([*first, Forked("other", 8), *again, TurnEnded("answered")])
 
-    found = tuple(traces(node))
+    spans = tuple(traces(node))
 
-    assert outline(found) == ["invoke_agent main", "  chat big"]
-    assert [each.attributes["refold.seq"] for each in found] == [11, 12]
-    assert tokens(found) == (node.spent.usage.input, node.spent.usage.output)
+    assert outline(spans) == ["invoke_agent main", "  chat big"]
+    assert [span.attributes["refold.seq"] for span in spans] == [11, 12]
+    assert tokens(spans) == (node.spent.usage.input, node.spent.usage.output)
 
 
 def test_each_turn_is_a_trace_and_span_ids_differ_between_sessions() -> None:
@@ -270,11 +270,11 @@ def test_each_turn_is_a_trace_and_span_ids_differ_between_sessions() -> None:
     events = [*first, Said("more"), TurnStarted(9), ModelAsked(), answer("Too.")]
     node = node_in([*events, TurnEnded("answered")])
 
-    found, other = traces(node), traces(replace(node, session="another"))
+    spans, other = traces(node), traces(replace(node, session="another"))
 
-    assert [each.trace_id == found[0].trace_id for each in found] == [True, False] * 2
-    assert {each.attributes["gen_ai.conversation.id"] for each in found} == {ID}
-    assert not {each.span_id for each in found} & {each.span_id for each in other}
+    assert [span.trace_id == spans[0].trace_id for span in spans] == [True, False] * 2
+    assert {span.attributes["gen_ai.conversation.id"] for span in spans} == {ID}
+    assert not {span.span_id for span in spans} & {span.span_id for span in other}
 
 
 def test_a_subagent_with_a_lost_journal_has_a_span_with_its_usage(
@@ -284,37 +284,37 @@ def test_a_subagent_with_a_lost_journal_has_a_span_with_its_usage(
     (tmp_path / "children/child-2/events.jsonl").unlink()
     node = tree(tmp_path, ID)
 
-    found = tuple(traces(node))
+    spans = tuple(traces(node))
 
-    assert outline(found)[-1] == "    invoke_agent rlm"
+    assert outline(spans)[-1] == "    invoke_agent rlm"
     used = spent_below(node).usage
-    assert tokens(found) == (used.input, used.output)
+    assert tokens(spans) == (used.input, used.output)
 
 
 @given(stories())
 def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Story) -> None:
     node = tree_node(story)
-    found = tuple(traces(node))
+    spans = tuple(traces(node))
 
     did = activity_of(node.entries)
-    turns = sum(isinstance(each.event, TurnStarted) for each in node.entries)
+    turns = sum(isinstance(span.event, TurnStarted) for span in node.entries)
     assert Counter(
-        str(each.attributes["gen_ai.operation.name"]) for each in found
+        str(span.attributes["gen_ai.operation.name"]) for span in spans
     ) == Counter(invoke_agent=turns, chat=len(did.steps), execute_tool=len(did.calls))
-    assert len({each.span_id for each in found}) == len(found)
+    assert len({span.span_id for span in spans}) == len(spans)
 
 
 @given(stories())
 def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) -> None:
-    found = traces(tree_node(story))
+    spans = traces(tree_node(story))
 
-    known = {each.span_id: each for each in found}
-    for each in found:
-        assert each.start <= each.end
-        if each.parent_id:
-            parent = known[each.parent_id]
-            assert parent.trace_id == each.trace_id
-            assert parent.start <= each.start <= each.end <= parent.end
+    known = {span.span_id: span for span in spans}
+    for span in spans:
+        assert span.start <= span.end
+        if span.parent_id:
+            parent = known[span.parent_id]
+            assert parent.trace_id == span.trace_id
+            assert parent.start <= span.start <= span.end <= parent.end
 
 
 @given(stories())
@@ -328,11 +328,11 @@ def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Sto
 @given(stories())
 def test_ids_of_earlier_spans_stay_the_same_when_a_session_continues(story: Story) -> None:
     node = tree_node(story)
-    more: list[Event] = [each.event for each in node.entries]
-    at = len(more) + 1
-    longer = node_in([*more, Said("on"), TurnStarted(at), ModelAsked(), answer("Yes.")])
+    more: list[Event] = [span.event for span in node.entries]
+    length = len(more) + 1
+    longer = node_in([*more, Said("on"), TurnStarted(length), ModelAsked(), answer("Yes.")])
 
-    before = [(each.trace_id, each.span_id, each.parent_id) for each in traces(node)]
-    after = [(each.trace_id, each.span_id, each.parent_id) for each in traces(longer)]
+    before = [(span.trace_id, span.span_id, span.parent_id) for span in traces(node)]
+    after = [(span.trace_id, span.span_id, span.parent_id) for span in traces(longer)]
 
     assert set(before) < set(after)

@@ -121,7 +121,7 @@ def test_truncating_and_wrapping_never_split_a_character(text: str, room: int) -
 @given(st.lists(TEXTS, max_size=6), st.integers(2, 30))
 def test_wrapped_styled_text_fits_and_loses_no_word(texts: list[str], room: int) -> None:
     pieces: list[Piece] = [
-        ("strong" if at % 2 else "plain", t) for at, t in enumerate(texts)
+        ("strong" if index % 2 else "plain", t) for index, t in enumerate(texts)
     ]
     whole = "".join(texts)
 

@@ -143,8 +143,8 @@ def stream_text(text: str) -> tuple[str, list[str]]:
     stopped."""
 
     async def response() -> AsyncGenerator[Delta, None]:
-        for at in range(0, len(text), 7):
-            yield TextDelta(text[at : at + 7])
+        for start in range(0, len(text), 7):
+            yield TextDelta(text[start : start + 7])
         yield Done()
 
     async def main() -> list[Delta]:
