@@ -21,12 +21,13 @@ from typing import Any
 import anyio
 from anyio import to_thread
 from msgspec import Struct
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from refold.cluster.database import Database
 from refold.cluster.sessions import PostgreSQLSessions
-from refold.journal.events.kinds import Ended, Entry, Said, Started
+from refold.journal.events.child_events import BackgroundStarted
+from refold.journal.events.kinds import Answered, Ended, Entry, Said, Started
 from refold.provider.script import Reply
 from refold.server.access import load_access
 from refold.testing.wire_answers import answer
@@ -40,22 +41,24 @@ model = "openai-chat/m-1"
 profile = "off"
 
 [permissions]
-allow = ["bash", "task"]
+allow = ["bash", "background_run", "task"]
+ask = ["bash(true *)"]
 """
-_KEY_PATTERN = re.compile(r"key-[0-9a-z-]+")
+_KEY_PATTERN = re.compile(r"do (key-[0-9a-z-]+)")
 _WORDS = " ".join(f"word{n}" for n in range(20))
 _CHILDREN_SQL = (
     "select session, claim from refold.journal where starts_with(session, $1 || '/')"
 )
 _RESEND_SECONDS = 5.0
-_LIMIT_SECONDS = 90.0
+_LIMIT_SECONDS = 300.0  # a busy machine needs minutes for a turn
+_YES_PREFIX = "yes "  # of the client key of an approval, before its call and its request
 
 
 def model_of(effects: Path, seconds: float = 0.3) -> Any:
     """The answers of a model: to a message a command that has an effect outside, then words.
 
-    It knows the conversation from the request alone, so any worker can ask it. Every third message is
-    passed to a subagent, which has the effect.
+    It knows the conversation from the request alone, so any worker can ask it. By the last digit of a
+    message, its command is passed to a subagent, must be approved, or runs in the background.
     """
 
     def answer_request(request: ReceivedRequest) -> Answer:
@@ -65,7 +68,9 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
         key, is_child = _KEY_PATTERN.findall(texts)[-1], "subagent" in texts
         # Notes of refold may follow both: a call that was made is not made again.
         asked = max(
-            n for n, m in enumerate(messages) if m["role"] == "user" and key in str(m)
+            n
+            for n, m in enumerate(messages)
+            if m["role"] == "user" and f"do {key}" in str(m)
         )
         if any(m["role"] == "tool" for m in messages[asked:]):
             reply = Reply(f"{key} is done. {_WORDS}")
@@ -74,7 +79,10 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
             reply = Reply(calls=(("task", json.dumps(task)),))
         else:
             command = f"echo {key} >> {effects}; sleep {seconds}"
-            reply = Reply(calls=(("bash", json.dumps({"command": command})),))
+            if key.endswith(("1", "6")) and not is_child:
+                command = f"true approved; {command}"
+            tool = "background_run" if key.endswith("4") and not is_child else "bash"
+            reply = Reply(calls=((tool, json.dumps({"command": command})),))
         whole = answer("openai-chat", reply)
         assert isinstance(whole.body, bytes)
         pieces = list[bytes | Pause]()
@@ -139,8 +147,8 @@ class Nodes:
                 time.sleep(0.05)
         assert self.workers[name].poll() is None, log.read_text()
 
-    def start_web_node(self, name: str) -> None:
-        process = self._start(name, "web-node", "--port", "0", home="web")
+    def start_web_node(self, name: str, command: str = "web-node") -> None:
+        process = self._start(name, command, "--port", "0", home="web")
         assert process.stdout is not None
         line = process.stdout.readline()
         match = re.search(r"http://([^/]+)/", line)
@@ -218,6 +226,10 @@ class Page:
         self._nodes, self._random = started, choose
         self.id = ""
         self.acknowledged = list[str]()
+        self.approved = set[
+            str
+        ]()  # calls whose approvals were acknowledged, with the requests
+        self._requests = dict[str, tuple[str, str]]()  # those that wait: id and hash
         self.received = list[str]()  # ids of documents, over all connections
         self._snapshot = ""
         self._last, self._asked, self._finished = "0", "", set[str]()
@@ -241,6 +253,8 @@ class Page:
             if key not in self.acknowledged:
                 order = {"type": "user_message", "text": f"do {key}", "client_key": key}
                 await socket.send(json.dumps(order))
+            for call in tuple(self._requests):
+                await self._approve(socket, call)
             while True:
                 with anyio.fail_after(_RESEND_SECONDS):
                     document = json.loads(await socket.recv())
@@ -252,8 +266,19 @@ class Page:
                         self.received.append(id_)
                     self._last = id_
                 self._note(document, key)
+                if document["type"] == "tool_approval_request":
+                    self._requests[document["call_id"]] = document["id"], document["hash"]
+                    await self._approve(socket, document["call_id"])
                 if key in self.acknowledged and key in self._finished:
                     return True
+
+    async def _approve(self, socket: ClientConnection, call: str) -> None:
+        request, hash_ = self._requests[call]  # another worker may ask again
+        order = {
+            "type": "tool_approval_response", "call_id": call, "hash": hash_,
+            "allowed": True, "client_key": f"{_YES_PREFIX}{call} {request}",
+        }  # fmt: skip
+        await socket.send(json.dumps(order))
 
     def _note(self, document: dict[str, Any], key: str) -> None:
         match document:
@@ -261,6 +286,12 @@ class Page:
                 self._asked = text.removeprefix("do ")
             case {"type": "result"}:
                 self._finished.add(self._asked)
+            case {"type": "tool_approval_result", "call_id": str(call)}:
+                self._requests.pop(call, None)
+            case {"type": "order_taken", "client_key": str(taken)} if taken.startswith(
+                _YES_PREFIX
+            ):
+                self.approved.add(taken.removeprefix(_YES_PREFIX))
             case {"type": "order_taken", "client_key": str(taken)}:
                 self.acknowledged.append(taken)
             case {"type": "error", "client_key": str(failed)} if failed == key:
@@ -286,7 +317,7 @@ class Page:
 
     def _ask_for_conversation(self) -> str:
         address = self._random.choice(sorted(self._nodes.web_nodes.values()))
-        connection = HTTPConnection(address, timeout=20)
+        connection = HTTPConnection(address, timeout=_LIMIT_SECONDS)
         headers = {**self._nodes.token, "Content-Type": "application/json"}
         try:
             connection.request("POST", "/api/conversations", b"{}", headers)
@@ -307,6 +338,7 @@ class Verdict:
     def __init__(self) -> None:
         self.problems = list[str]()
         self.orders = self.calls = self.unknown = self.events = self.children = 0
+        self.approvals = self.background = 0
 
 
 async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
@@ -346,6 +378,14 @@ def _judge_orders(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> Non
         if said[key] != 1:
             verdict.problems.append(f"{page.id}: {key} is {said[key]} times in the journal")
     verdict.orders += len(page.acknowledged)
+    answered = Counter(e.event.call_id for e in entries if isinstance(e.event, Answered))
+    approved = Counter(approval.split()[0] for approval in page.approved)
+    for call, n in approved.items():
+        if answered[call] < n:
+            verdict.problems.append(
+                f"{page.id}: {call} was approved {n} times, and {answered[call]} recorded"
+            )
+    verdict.approvals += len(page.approved)
 
 
 def _judge_calls(verdict: Verdict, session: str, entries: Sequence[Entry]) -> None:
@@ -355,6 +395,8 @@ def _judge_calls(verdict: Verdict, session: str, entries: Sequence[Entry]) -> No
         verdict.problems.append(f"{session}: epochs do not rise")
     for entry in entries:
         match entry.event:
+            case BackgroundStarted():
+                verdict.background += 1
             case Started(call_id):
                 started[call_id] += 1
             case Ended(call_id, outcome):

@@ -1,10 +1,11 @@
 """Many ends of workers, web nodes and servers, while clients give orders; then the judge.
 
 Usage: python -m tests.cluster.outages [--seconds 300] [--sessions 12] [--workers 3] [--seed N]
-           [--database-only]
+           [--pause 5] [--database-only]
 
-The seed says which outage comes when. Temporal and NATS are there unless the database does all of
-it. Failover is from the kill of a worker to the next event of each session whose turn it ran; after an outage
+The long run is `--seconds 600 --sessions 40`. Messages have commands, of which some must be approved,
+run in the background or run in a subagent. The seed says which outage comes when. Temporal and NATS
+are there unless the database does all of it. Failover is from the kill of a worker to the next event of each session whose turn it ran; after an outage
 of a server, from its return to the next event of each session that had something to do.
 """
 
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -32,6 +33,14 @@ from tests.cluster.servers import LoopbackServer, nats_server, temporal_server
 
 _PAUSED_SECONDS = 15.0
 _DOWN_SECONDS = 3.0  # of a server that was killed
+_RETURN_TARGET = "all within 15 s"
+_TARGETS = {
+    "kill_worker": "p50 6.5 s, p95 13 s",
+    "pause_worker": "all within 12 s",  # the limit of the heartbeat and 8 s
+    "crash_database": _RETURN_TARGET,
+    "kill_temporal": _RETURN_TARGET,
+    "kill_nats": _RETURN_TARGET,
+}
 _MAX_TIMED_SECONDS = 60.0  # a session that has no line by then is measured with that
 # Those with an order, or a turn that has not ended.
 _BUSY_SQL = """
@@ -51,6 +60,7 @@ class Run(Struct):
     server: Server
     database: Database
     choose: random.Random
+    effects: Path  # a file that the commands write
     temporal: LoopbackServer | None = None
     nats: LoopbackServer | None = None
     times: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -59,8 +69,7 @@ class Run(Struct):
     async def kill_worker(self) -> None:
         name = self.choose.choice(sorted(self.started.workers))
         process = self.started.workers[name]
-        busy = await self.database.run(lambda db: db.fetch(_BUSY_SQL))
-        cut = [row for row in busy if row["pid"] == process.pid]
+        cut = await self._run_by(process.pid)
         process.kill()
         killed = time.monotonic()
         process.wait()
@@ -69,11 +78,19 @@ class Run(Struct):
             await anyio.sleep(1)
             await to_thread.run_sync(self.started.start_worker, name)
 
+    async def _run_by(self, pid: int) -> Sequence[Row]:
+        """The sessions with something to do that this worker runs."""
+        busy = await self.database.run(lambda db: db.fetch(_BUSY_SQL))
+        return [row for row in busy if row["pid"] == pid]
+
     async def pause_worker(self) -> None:
         process = self.started.workers[self.choose.choice(sorted(self.started.workers))]
         process.send_signal(signal.SIGSTOP)
-        await anyio.sleep(_PAUSED_SECONDS)
-        process.send_signal(signal.SIGCONT)
+        cut, paused = await self._run_by(process.pid), time.monotonic()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._time, "pause_worker", cut, paused)
+            await anyio.sleep(_PAUSED_SECONDS)
+            process.send_signal(signal.SIGCONT)
 
     async def drain_worker(self) -> None:
         name = self.choose.choice(sorted(self.started.workers))
@@ -86,6 +103,13 @@ class Run(Struct):
         name = self.choose.choice(sorted(self.started.web_nodes))
         await to_thread.run_sync(self.started.kill_web_node, name)
         await to_thread.run_sync(self.started.start_web_node, name)
+
+    async def kill_commands(self) -> None:
+        """End the commands of all sessions in the middle, as if their places were cut off."""
+        for process in Path("/proc").iterdir():
+            with suppress(OSError):
+                if bytes(self.effects) in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
 
     async def crash_database(self) -> None:
         self.server.crash()
@@ -129,7 +153,7 @@ class Run(Struct):
         own = [self.kill_temporal, self.kill_nats] if self.temporal else []
         return [
             self.kill_worker, self.kill_worker, self.pause_worker, self.drain_worker,
-            self.kill_web_node, self.crash_database, *own,
+            self.kill_web_node, self.crash_database, self.kill_commands, *own,
         ]  # fmt: skip
 
 
@@ -158,7 +182,7 @@ async def run(
         several = nodes(directory, servers, workers=options.workers, web_nodes=2)
         started = await stack.enter_async_context(several)
         until = time.monotonic() + options.seconds
-        measured = Run(started, server, database, choose, temporal, nats)
+        measured = Run(started, server, database, choose, effects, temporal, nats)
         pages = [
             Page(started, random.Random(f"{options.seed} {n}"))
             for n in range(options.sessions)
@@ -185,7 +209,8 @@ async def run(
 def describe_times(kind: str, times: Sequence[float]) -> str:
     ordered = sorted(times)
     p50, p95 = (ordered[int(len(ordered) * part)] for part in (0.5, 0.95))
-    return f"{kind}, {len(times)} sessions: p50 {p50:.1f} s, p95 {p95:.1f} s, max {ordered[-1]:.1f} s"
+    figures = f"p50 {p50:.1f} s, p95 {p95:.1f} s, max {ordered[-1]:.1f} s"
+    return f"{kind}, {len(times)} sessions: {figures} (target: {_TARGETS[kind]})"
 
 
 def main() -> int:
@@ -210,6 +235,7 @@ def main() -> int:
         f"{kinds.total()} outages: "
         + ", ".join(f"{n} {kind}" for kind, n in kinds.items()),
         f"{verdict.orders} orders acknowledged, {verdict.calls} calls, {verdict.children} subagents, "
+        f"{verdict.approvals} approvals acknowledged, {verdict.background} commands in the background, "
         f"{verdict.unknown} unknown, {verdict.events} events; load {os.getloadavg()[0]:.0f}",
         *(describe_times(kind, times) for kind, times in measured.times.items()),
         *(verdict.problems or ("no order lost or done twice, no gap, all chains good",)),
