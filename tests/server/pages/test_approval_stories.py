@@ -121,7 +121,7 @@ def rename(page: Any, server: Server, name: str) -> None:
     page.locator("h1.title", has_text=name).wait_for()
 
 
-def test_the_focus_stays_on_a_step_that_goes_on(serve: Serve, pages: Watched) -> None:
+def test_the_focus_stays_on_a_step_that_continues(serve: Serve, pages: Watched) -> None:
     page = pages.open(serve(bash("echo 1; sleep 2; echo 2; sleep 1"), {"text": "Done."}))
     ask_for(page, 1)
     button(page, WORDS["/"]["yes"]).click()

@@ -39,7 +39,7 @@ def wait_for_condition(page: Any, text: str) -> None:
 
 @BOTH
 @SIZES
-def test_a_dead_server_looks_like_no_work_and_an_unsent_message_arrives_once(
+def test_after_a_server_crash_nothing_is_shown_as_running_and_an_unsent_message_arrives_once(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     server = serve(SLOW)
@@ -65,7 +65,7 @@ def test_a_dead_server_looks_like_no_work_and_an_unsent_message_arrives_once(
 
 
 @BOTH
-def test_no_clock_runs_and_no_conversation_is_at_work_while_the_server_is_gone(
+def test_no_clock_and_no_conversation_is_shown_as_running_while_the_server_is_gone(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(bash("echo 1; sleep 60"), {"text": "Done."})
@@ -95,7 +95,7 @@ def test_no_clock_runs_and_no_conversation_is_at_work_while_the_server_is_gone(
 
 
 @BOTH
-def test_a_turn_that_was_cut_off_is_no_work_until_it_is_continued(
+def test_a_turn_that_was_cut_off_is_shown_as_running_only_after_it_is_continued(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(SLOW, {"text": "The rest."})
@@ -162,7 +162,7 @@ def test_a_journal_that_cannot_be_written_is_named_until_it_can(
 
 
 @BOTH
-def test_a_message_that_the_disk_has_no_room_for_stays_and_says_why(
+def test_a_message_that_a_full_disk_rejects_stays_in_the_draft_with_the_reason(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."})

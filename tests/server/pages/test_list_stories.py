@@ -106,7 +106,9 @@ def test_older_conversations_load_while_the_list_is_scrolled(
     assert card(page, "Question 0 ").count() == 1
 
 
-def test_news_that_overtakes_the_list_stays_in_it(serve: Serve, pages: Watched) -> None:
+def test_a_conversation_created_while_the_list_loads_stays_in_the_list(
+    serve: Serve, pages: Watched
+) -> None:
     server = serve({"text": "Hello."})
     page = pages.open(server).context.new_page()
     held = list[Any]()

@@ -54,7 +54,7 @@ def test_the_bar_shows_how_full_the_context_is_from_the_first_response_on(
 
 @BOTH
 @SIZES
-def test_the_bar_shows_the_cost_and_leads_to_more_of_it(
+def test_the_bar_shows_the_cost_and_opens_its_details(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     response = ModelAnswered(

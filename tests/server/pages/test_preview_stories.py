@@ -176,7 +176,7 @@ def test_a_preview_fits_a_phone(serve: Serve, pages: Watched, path: str) -> None
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_frame_with_running_scripts_leads_nowhere_else(
+def test_a_preview_that_runs_scripts_cannot_navigate_away(
     serve: Serve, pages: Watched
 ) -> None:
     server = serve({"text": "Hello."})
