@@ -165,6 +165,8 @@ async def test_a_stolen_login_of_a_web_node_writes_no_line(
         "insert into refold.journal(session) values('new')",
         "insert into refold.blob(session, name, content) values('x', 'y', 'forged')",
         "select refold.append_lines('x', 1, 0, 1, '', array['forged'::bytea])",
+        "select sealed from refold.secret",
+        "insert into refold.secret(name, sealed) values('key openai', '')",
         "select refold.end_claim(1)",
         "select refold.take_over(0)",
         "update refold.tenant_settings set max_running = 1",
