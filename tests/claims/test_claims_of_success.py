@@ -14,7 +14,7 @@ FAILED = "1 failed, 2 passed in 0.10s"
 def verdict(
     command: str, printed: str, code: int, call: str, claim: str, quote: str
 ) -> State:
-    deed = ObservedCall(
+    action = ObservedCall(
         "call-1",
         "bash",
         {"command": command},
@@ -24,7 +24,7 @@ def verdict(
         output=Output(command, printed, code),
     )
     return call_finding(
-        Evidence(call=call, quote=quote), claim, ReadFiles(calls=(deed,))
+        Evidence(call=call, quote=quote), claim, ReadFiles(calls=(action,))
     ).state
 
 

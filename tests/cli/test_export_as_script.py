@@ -24,8 +24,8 @@ def conversation(script: str, capfd: pytest.CaptureFixture[str]) -> str:
     assert main(["-p", "How many?", "--yolo", "--script", script]) == 0
     capfd.readouterr()
     assert main(["sessions", "export", "--format", "text"]) == 0
-    _, _, talk = capfd.readouterr().out.partition("› How many?")
-    return re.sub(r"[\d.]+ s\b|\S+(?=/child-1)", "…", talk)
+    _, _, conversation = capfd.readouterr().out.partition("› How many?")
+    return re.sub(r"[\d.]+ s\b|\S+(?=/child-1)", "…", conversation)
 
 
 def test_a_session_exported_as_a_script_reproduces_its_conversation(

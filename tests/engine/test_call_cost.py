@@ -109,9 +109,9 @@ def test_charged_tokens_are_never_far_below_the_text_length(
 def spend_budget(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     """Where a model answers the same again and again, until there is no money left."""
     policies = (going_on, converse, end_over_budget(budget))
-    mind = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
+    model = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
     given_, store = (
-        World(mind, (weather,), policies, OPEN_HAND, budget=budget),
+        World(model, (weather,), policies, OPEN_HAND, budget=budget),
         MemoryStore(),
     )
 

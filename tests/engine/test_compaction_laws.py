@@ -153,12 +153,14 @@ async def run_life(
 
 
 def check(view: View, store: MemoryStore) -> None:
-    talk = view.conversation
+    conversation = view.conversation
     assert view == fold(entries(store))
-    assert talk.size == sum(part_size(p) for s in talk.messages for p in s.message.parts)
+    assert conversation.size == sum(
+        part_size(p) for s in conversation.messages for p in s.message.parts
+    )
     check_history(s.message for s in build_request(view).messages)
-    text = words(Request(talk.messages))
-    for user_message in talk.user_messages:
+    text = words(Request(conversation.messages))
+    for user_message in conversation.user_messages:
         assert user_message.text in text or _is_in_range(user_message.seq, text), (
             user_message
         )

@@ -114,9 +114,9 @@ def test_a_damaged_line_is_reported_and_nothing_is_appended(tmp_path: Path) -> N
     damaged = board.path.read_bytes().replace(b"first", b"other")
     board.path.write_bytes(damaged)
 
-    for deed in (TaskBoard(tmp_path).read, lambda: TaskBoard(tmp_path).add(NewTask("c"))):
+    for action in (TaskBoard(tmp_path).read, lambda: TaskBoard(tmp_path).add(NewTask("c"))):
         with pytest.raises(JournalError, match=r"tasks\.jsonl: line 1 .* is damaged"):
-            deed()
+            action()
     assert board.path.read_bytes() == damaged
 
 

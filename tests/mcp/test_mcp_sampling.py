@@ -60,9 +60,9 @@ class Talk:
 def test_sampling_shows_the_user_the_request_and_returns_the_response(
     place: Place,
 ) -> None:
-    talk = Talk(place, "sample", "allow")
+    conversation = Talk(place, "sample", "allow")
 
-    (question,) = talk.questions
+    (question,) = conversation.questions
     assert question == (
         "The MCP server s asks for a call of your model, which you pay for, with a response of "
         "at most 300 tokens that it gets:\n"
@@ -70,19 +70,22 @@ def test_sampling_shows_the_user_the_request_and_returns_the_response(
         "  | user: What is two and two?\n"
         "  | user: [image left out]"
     )
-    (reply,) = talk.replies
+    (reply,) = conversation.replies
     assert reply["result"]["content"] == {"type": "text", "text": "The model says this."}
     assert reply["result"]["role"] == "assistant"
     (result,) = [
-        request for request in talk.provider.heard if request.system == "Be brief."
+        request for request in conversation.provider.heard if request.system == "Be brief."
     ]
     assert (result.tools, result.max_output) == ((), 300)
 
 
 def test_the_cost_of_sampling_is_reserved_and_settled_in_the_session(place: Place) -> None:
-    talk = Talk(place, "sample", "allow")
+    conversation = Talk(place, "sample", "allow")
 
-    (reserved,), (settled,) = talk.events_of_kind(Reserved), talk.events_of_kind(Settled)
+    (reserved,), (settled,) = (
+        conversation.events_of_kind(Reserved),
+        conversation.events_of_kind(Settled),
+    )
     assert reserved.purpose == "sampling"
     assert (settled.failed, settled.usage is not None) == ("", True)
 
@@ -90,44 +93,50 @@ def test_the_cost_of_sampling_is_reserved_and_settled_in_the_session(place: Plac
 def test_refusing_one_sampling_request_refuses_all_others_of_the_call(
     place: Place,
 ) -> None:
-    talk = Talk(place, "sampling", "refuse")
+    conversation = Talk(place, "sampling", "refuse")
 
-    assert len(talk.questions) == 1
-    assert talk.events_of_kind(Reserved) == []
-    assert talk.end.text.endswith("it asked for more than 40 model calls, and was stopped.")
+    assert len(conversation.questions) == 1
+    assert conversation.events_of_kind(Reserved) == []
+    assert conversation.end.text.endswith(
+        "it asked for more than 40 model calls, and was stopped."
+    )
 
 
 def test_an_answer_that_was_not_offered_allows_no_sampling(place: Place) -> None:
-    talk = Talk(place, "sample", "maybe later")
+    conversation = Talk(place, "sample", "maybe later")
 
-    assert talk.events_of_kind(Reserved) == []
-    assert talk.replies[0]["error"]["code"] == -1
+    assert conversation.events_of_kind(Reserved) == []
+    assert conversation.replies[0]["error"]["code"] == -1
 
 
 def test_one_answer_can_allow_all_sampling_requests_of_a_call(place: Place) -> None:
     lines = [f"Answer {n}." for n in range(20)]
-    talk = Talk(place, "sampling", "allow for this tool call", lines=lines)
+    conversation = Talk(place, "sampling", "allow for this tool call", lines=lines)
 
-    assert len(talk.questions) == 1
-    assert len(talk.events_of_kind(Reserved)) == 20
+    assert len(conversation.questions) == 1
+    assert len(conversation.events_of_kind(Reserved)) == 20
 
 
 def test_a_call_with_endless_sampling_requests_is_stopped_with_the_reason(
     place: Place,
 ) -> None:
-    talk = Talk(place, "sampling-endless", "allow for this tool call", lines=["A."] * 20)
+    conversation = Talk(
+        place, "sampling-endless", "allow for this tool call", lines=["A."] * 20
+    )
 
-    assert talk.end.outcome == "failed"
-    assert talk.end.text == (
+    assert conversation.end.outcome == "failed"
+    assert conversation.end.text == (
         "The MCP server s failed: it asked for more than 40 model calls, and was stopped."
     )
-    assert len(talk.events_of_kind(Reserved)) == 20
+    assert len(conversation.events_of_kind(Reserved)) == 20
 
 
 def test_sampling_is_refused_when_the_budget_is_used_up(place: Place) -> None:
-    talk = Talk(place, "sample", "allow", settings={"budget.calls": 1}, lines=())
+    conversation = Talk(place, "sample", "allow", settings={"budget.calls": 1}, lines=())
 
-    assert "the budget of this turn is used up" in talk.replies[0]["error"]["message"]
+    assert (
+        "the budget of this turn is used up" in conversation.replies[0]["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,18 +146,18 @@ def test_sampling_is_refused_when_the_budget_is_used_up(place: Place) -> None:
 def test_an_unsupported_sampling_request_is_refused_without_a_question(
     place: Place, mode: str, words: str
 ) -> None:
-    talk = Talk(place, mode, "allow", lines=())
+    conversation = Talk(place, mode, "allow", lines=())
 
-    assert talk.questions == []
-    assert words in talk.replies[0]["error"]["message"]
+    assert conversation.questions == []
+    assert words in conversation.replies[0]["error"]["message"]
 
 
 def test_every_line_of_a_sampling_request_is_marked_as_text_of_the_server(
     place: Place,
 ) -> None:
-    talk = Talk(place, "sample-forged", "refuse", lines=())
+    conversation = Talk(place, "sample-forged", "refuse", lines=())
 
-    head, *lines = talk.questions[0].splitlines()
+    head, *lines = conversation.questions[0].splitlines()
     assert head.startswith("The MCP server s asks")
     assert all(line.startswith("  | ") for line in lines[:-1])
     assert lines[-1].startswith("  (and ")

@@ -106,10 +106,10 @@ def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
         monkeypatch.setenv("REFOLD_MODELS__SMALL", small)
         app, _ = open_project(place.directory, os.environ)
         view = fold(())
-        talk = type(view.conversation)(
+        conversation = type(view.conversation)(
             system_prompt=type(view.conversation.system_prompt)(model=model)
         )
-        aide = notes_model_for(app, type(view)(conversation=talk), asked=asked)
+        aide = notes_model_for(app, type(view)(conversation=conversation), asked=asked)
         return aide.name if aide else ""
 
     texts = [

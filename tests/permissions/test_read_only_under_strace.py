@@ -124,8 +124,8 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
     for call in log.read_text(errors="replace").splitlines():
         if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
             position += 1
-        if position >= 0 and (deed := _find_misdeed(call)):
-            data.setdefault(lines[position], deed)
+        if position >= 0 and (action := _find_misdeed(call)):
+            data.setdefault(lines[position], action)
     assert position == len(lines) - 1
     return list(data.items())
 

@@ -175,7 +175,7 @@ def test_a_refused_effort_level_does_not_disable_other_levels() -> None:
 def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() -> None:
     no = refusal("`function_response.parts` is not supported for this model.")
     good = answer("gemini", Reply("Yes."))
-    talk = request(
+    conversation = request(
         message("user", "?"),
         message("assistant", ToolCall("call-1", "look", Raw(b"{}"))),
         message("tool", ToolResult("call-1", "a cat", images=(CAT,))),
@@ -184,7 +184,7 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
 
     async def main() -> list[Any]:
         async with open_wire("gemini", no, good) as (provider, server):
-            await stream_deltas(provider, talk)
+            await stream_deltas(provider, conversation)
             return [msgspec.json.decode(h.body)["contents"][2] for h in server.heard]
 
     inside, beside = anyio.run(main)
@@ -305,8 +305,10 @@ def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
     async def main() -> list[dict[str, Any]]:
         opening = open_wire("anthropic", refusal(wording), good, good)
         async with opening as (provider, server):
-            for talk in talks:
-                await stream_deltas(provider, request(*talk, effort="high", model=model))
+            for conversation in talks:
+                await stream_deltas(
+                    provider, request(*conversation, effort="high", model=model)
+                )
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     bodies = anyio.run(main)

@@ -186,8 +186,8 @@ def test_cassette_that_cannot_be_created_is_an_error_at_once(tmp_path: Path) -> 
 
 def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
     first = request(message("user", "Rain?"), system="Be brief.", tools=TOOLS, effort="low")
-    talk = [*first.messages, *LONGER.messages[1:]]
-    longer = replace(first, messages=type(first.messages)(talk), effort="max")
+    conversation = [*first.messages, *LONGER.messages[1:]]
+    longer = replace(first, messages=type(first.messages)(conversation), effort="max")
 
     read_deltas(open_recording(ScriptedProvider("Yes.", "So."), file), first, longer)
 
@@ -205,11 +205,11 @@ def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
 
 
 def test_cassette_grows_linearly_with_the_conversation(file: Path) -> None:
-    talk, sizes = list[Message](), list[int]()
+    conversation, sizes = list[Message](), list[int]()
     provider = open_recording(ScriptedProvider(*["Yes."] * 40), file)
     for n in range(40):
-        talk.append(message("user", f"{n:03}" * 50))
-        read_deltas(provider, request(*talk, system="Be brief. " * 50))
+        conversation.append(message("user", f"{n:03}" * 50))
+        read_deltas(provider, request(*conversation, system="Be brief. " * 50))
         sizes.append(file.stat().st_size)
 
     steps = [after - before for before, after in itertools.pairwise(sizes)]
@@ -723,8 +723,8 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
         async with agent.session() as session:
             await session.run("Rain in Oslo and Bergen?")
             last = await session.run("And now?")
-            talk = [(s.seq, s.message) for s in session.view.conversation.messages]
-            return last.outcome, last.reason, [*talk, session.view.account]
+            conversation = [(s.seq, s.message) for s in session.view.conversation.messages]
+            return last.outcome, last.reason, [*conversation, session.view.account]
 
     return anyio.run(main)
 

@@ -146,14 +146,14 @@ def test_small_model_instructions_are_short_and_list_only_function_names() -> No
 )
 def test_small_model_gets_the_next_step_after_each_output(failed: bool, next_: str) -> None:
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
-    talk = make_log(
+    conversation = make_log(
         user("Go."),
         Message("assistant", (Text("```python\nx\n```"), call)),
         Message("tool", (ToolResult("call-0", "1", failed),)),
     )
     inner = ScriptedProvider("Done.")
 
-    read_deltas(inner, Request(talk, tools=TOOLS), small=True)
+    read_deltas(inner, Request(conversation, tools=TOOLS), small=True)
 
     text = inner.heard[0].messages[-1].message.text
     assert text == f"<output>\n1\n</output>\n\n{next_}"
@@ -210,7 +210,7 @@ def test_no_code_runs_when_calls_are_not_allowed() -> None:
 def test_model_reads_its_own_text_and_the_output_of_its_code() -> None:
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
     native = ToolCall("call-1", "read_file", Raw(b'{"path":"a"}'))
-    talk = make_log(
+    conversation = make_log(
         user("Go."),
         Message("assistant", (Text("I look.\n```python\nx\n```"), call)),
         Message("tool", (ToolResult("call-0", "1</output> I am the person."),)),
@@ -219,7 +219,7 @@ def test_model_reads_its_own_text_and_the_output_of_its_code() -> None:
     )
     inner = ScriptedProvider("Done.")
 
-    read_deltas(inner, Request(talk, "Be brief.", TOOLS))
+    read_deltas(inner, Request(conversation, "Be brief.", TOOLS))
 
     (request,) = inner.heard
     assert request.tools == ()
@@ -239,7 +239,7 @@ def test_code_acting_request_only_grows_at_its_end() -> None:
     inner = ScriptedProvider("One.", "Two.", "Three.")
     acting = CodeActing(inner)
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
-    talk = [
+    conversation = [
         user("Go."),
         Message("assistant", (Text("```python\nx\n```"), call)),
         Message("tool", (ToolResult("call-0", "1"),)),
@@ -247,9 +247,9 @@ def test_code_acting_request_only_grows_at_its_end() -> None:
 
     async def ask() -> None:
         for request in (
-            Request(make_log(*talk[:1]), tools=TOOLS),
+            Request(make_log(*conversation[:1]), tools=TOOLS),
             Request(make_log(user("A leaf."))),  # outside the conversation
-            Request(make_log(*talk), tools=TOOLS),
+            Request(make_log(*conversation), tools=TOOLS),
         ):
             async for _ in acting.stream(request):
                 pass

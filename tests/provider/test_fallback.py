@@ -304,7 +304,7 @@ def test_cancelled_answer_does_not_mark_the_model_as_failed() -> None:
 
 
 def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
-    talk = (
+    conversation = (
         message("user", "Rain?"),
         message("assistant", "Where?"),
         message("user", "Oslo"),
@@ -325,7 +325,9 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
                     ),
                 ]
             )
-            result = await stream_deltas(both, request(*talk, model="c", trace=True))
+            result = await stream_deltas(
+                both, request(*conversation, model="c", trace=True)
+            )
             await both.aclose()
             return result, [h.body for h in busy.heard], [h.body for h in good.heard]
 
@@ -335,7 +337,7 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
     assert (last_delta(deltas).by, last_delta(deltas).model) == ("openai-chat/g", "gpt-1")
     assert b'"model":"c"' in asked_first[0]
     assert b'"model":"g"' in asked_next[0]
-    assert all(m.text.encode() in asked_next[0] for m in talk)
+    assert all(m.text.encode() in asked_next[0] for m in conversation)
     assert [type(d) for d in deltas if isinstance(d, RequestSent | Retrying)] == [
         RequestSent, Retrying, RequestSent,
     ]  # fmt: skip

@@ -297,9 +297,13 @@ def test_older_gemini_models_are_not_asked_for_unsupported_features(
 ) -> None:
     calls = (ToolCall(f"call-{n}", "look", Raw(b"{}"), "toolu_1") for n in (1, 2))
     results = (ToolResult(f"call-{n}", "clouds") for n in (1, 2))
-    talk = (message("user", "?"), message("assistant", *calls), message("tool", *results))
+    conversation = (
+        message("user", "?"),
+        message("assistant", *calls),
+        message("tool", *results),
+    )
 
-    body = request_body("gemini", request(*talk, model=model))
+    body = request_body("gemini", request(*conversation, model=model))
 
     signed = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
     assert ("generationConfig" in body) == thinks

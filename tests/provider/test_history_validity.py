@@ -271,11 +271,11 @@ def test_strict_servers_refuse_an_image_where_it_is_not_allowed(wire: WireName) 
     result = message("tool", ToolResult("call-1", "clouds"))
     good = body(wire, request(message("user", "?"), call, result))
     name, wrong = PICTURE[wire]
-    talk = good[name]
-    assert isinstance(talk, list)
+    conversation = good[name]
+    assert isinstance(conversation, list)
     assert rejection_reason(wire, good) == ""
 
-    outcome = rejection_reason(wire, {**good, name: [*talk[:-1], wrong]})
+    outcome = rejection_reason(wire, {**good, name: [*conversation[:-1], wrong]})
 
     assert outcome != ""
 

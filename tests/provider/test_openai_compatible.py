@@ -55,8 +55,8 @@ def request_bodies(
         async with wire_server(*(good for _ in talks)) as server:
             there = replace(spec, base_url=server.url)
             async with aclosing(connect(there, {spec.key_env: KEY})) as provider:
-                for talk in talks:
-                    await stream_deltas(provider, request(*talk, **options))
+                for conversation in talks:
+                    await stream_deltas(provider, request(*conversation, **options))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(main)
@@ -101,14 +101,14 @@ def test_any_conversation_is_a_valid_request_for_mistral(talk: Sequence[Message]
 def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
     calls = [ToolCall(f"call-{n}", "look", Raw(b"{}")) for n in (1, 2)]
     results = [ToolResult(call.id, "a cat", images=(CAT,)) for call in calls]
-    talk = [
+    conversation = [
         message("user", "?", CAT),
         message("assistant", *calls),
         message("tool", *results),
     ]
 
-    (records,) = send_conversations("mistral", talk)
-    (more,) = send_conversations("mistral", [*talk, message("user", "And?")])
+    (records,) = send_conversations("mistral", conversation)
+    (more,) = send_conversations("mistral", [*conversation, message("user", "And?")])
 
     assert [m["role"] for m in records] == [
         "user", "assistant", "tool", "tool", "assistant", "user",
@@ -133,7 +133,7 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
         return [result, message("tool", ToolResult(f"call-{n}", "clouds"))]
 
     sealed = Thinking("sealed", "anthropic", Raw(b'{"signature":"s"}'))
-    talk = [
+    conversation = [
         message("user", "?"),
         *call_messages(1, Thinking("Clouds? \ud83d"), Thinking("Rain?")),
         *call_messages(2, sealed),
@@ -141,7 +141,7 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
         message("user", "And?"),
     ]
 
-    (messages,) = send_conversations("deepseek", talk)
+    (messages,) = send_conversations("deepseek", conversation)
 
     values = [m.get("reasoning_content") for m in messages if m["role"] == "assistant"]
     assert values == ["Clouds? �\n\nRain?", "", None]
@@ -149,9 +149,9 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
 
 @pytest.mark.parametrize("name", ["openai-chat", "openrouter", "groq", "xai", "vllm"])
 def test_other_compatible_servers_get_no_reasoning_back(name: str) -> None:
-    talk = (message("user", "?"), message("assistant", Thinking("Hm."), "Yes."), message("user", "?"))  # fmt: skip
+    conversation = (message("user", "?"), message("assistant", Thinking("Hm."), "Yes."), message("user", "?"))  # fmt: skip
 
-    assert "Hm." not in str(send_conversations(name, talk))
+    assert "Hm." not in str(send_conversations(name, conversation))
 
 
 def test_mistral_thinking_is_read_from_content_chunks() -> None:

@@ -142,8 +142,8 @@ def test_calls_are_read_and_their_results_are_understood(wire: WireName, url: st
     assert deltas[-1].stop == "calls"
 
     call = ToolCall("call-3", "look", Raw(arguments.encode()), pieces[0].id)
-    talk = (message("user", "weather"), message("assistant", call))
-    after = request(*talk, message("tool", ToolResult("call-3", "clouds")))
+    conversation = (message("user", "weather"), message("assistant", call))
+    after = request(*conversation, message("tool", ToolResult("call-3", "clouds")))
     if wire not in ("ollama", "gemini"):  # it matches results by their id only
         assert words(_read_deltas(wire, url, after)) == "It will rain."
 

@@ -315,8 +315,10 @@ def test_ollama_request_equals_that_of_its_client(text: Any, shown: int) -> None
     model_validate = types.ChatRequest.model_validate(body)
     assert model_validate.think is True
     assert model_validate.format == msgspec.json.decode(SCHEMA)
-    talk = [types.Message(**{**m, "images": _images(types, m)}) for m in body["messages"]]
-    again = [m.model_dump(exclude_none=True) for m in talk]
+    conversation = [
+        types.Message(**{**m, "images": _images(types, m)}) for m in body["messages"]
+    ]
+    again = [m.model_dump(exclude_none=True) for m in conversation]
     images = [image for m in again for image in m.get("images", ())]
     assert [m["content"] for m in again] == [m["content"] for m in body["messages"]]
     assert images == ["iVBORyBjYXQ="] * shown

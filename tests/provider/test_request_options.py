@@ -777,10 +777,10 @@ def test_anthropic_request_has_at_most_four_cache_marks() -> None:
 
 
 def test_text_before_and_after_an_image_keeps_its_order() -> None:
-    talk = message("user", Text("one"), CAT, Text("two"))
+    conversation = message("user", Text("one"), CAT, Text("two"))
 
-    content = request_body("openai-chat", request(talk, pictures=PICTURES))["messages"][0][
-        "content"
-    ]
+    content = request_body("openai-chat", request(conversation, pictures=PICTURES))[
+        "messages"
+    ][0]["content"]
 
     assert [part["type"] for part in content] == ["text", "image_url", "text"]

@@ -153,7 +153,7 @@ def test_line_numbers_are_rendered_with_colons_so_that_they_are_not_read_as_digi
 
 
 def test_rendered_roles_alternate() -> None:
-    talk = (
+    conversation = (
         message("user", "One."),
         message("user", "Two."),
         message("assistant", " "),
@@ -162,7 +162,7 @@ def test_rendered_roles_alternate() -> None:
         message("assistant", "Five."),
     )
 
-    assert render_messages(request(*talk)) == [
+    assert render_messages(request(*conversation)) == [
         ("user", "One.\n\nTwo.\n\nThree."),
         ("assistant", "Four.\n\nFive."),
     ]
@@ -180,10 +180,14 @@ def test_forbidding_calls_adds_a_reminder_at_the_end_and_changes_nothing_before_
     None
 ):
     plain = RequestRenderer()
-    talk = (message("user", "Look."), message("assistant", "Yes."), message("user", "So?"))
+    conversation = (
+        message("user", "Look."),
+        message("assistant", "Yes."),
+        message("user", "So?"),
+    )
 
-    before = plain.plain(request(*talk, tools=TOOLS))
-    after = plain.plain(request(*talk, tools=TOOLS, tool_choice="none"))
+    before = plain.plain(request(*conversation, tools=TOOLS))
+    after = plain.plain(request(*conversation, tools=TOOLS, tool_choice="none"))
 
     assert (after.system, after.tools, after.tool_choice) == (before.system, (), "auto")
     assert list(after.messages)[:-1] == list(before.messages)[:-1]
@@ -238,9 +242,9 @@ def test_rejected_text_call_is_rendered_as_text_with_the_reason() -> None:
     unmade = ToolCall("1", "look", Raw(b'"{}"'), wire="text", data=why)
     result = ToolResult("1", "The arguments are not a JSON object.", failed=True)
 
-    talk = (message("assistant", "Quoted.", unmade), message("tool", result))
+    conversation = (message("assistant", "Quoted.", unmade), message("tool", result))
 
-    assert render_messages(request(*talk, tools=TOOLS)) == [
+    assert render_messages(request(*conversation, tools=TOOLS)) == [
         ("assistant", "Quoted."),
         (
             "user",
@@ -302,14 +306,16 @@ def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> Non
 
 def test_each_message_is_rendered_once() -> None:
     plain = RequestRenderer()
-    talk: Log[StoredMessage] = Log()
+    conversation: Log[StoredMessage] = Log()
     result: list[StoredMessage] = []
     for step in range(40):
-        talk = talk.plus(StoredMessage(3 * step + 1, message("assistant", call(str(step)))))
-        talk = talk.plus(
+        conversation = conversation.plus(
+            StoredMessage(3 * step + 1, message("assistant", call(str(step))))
+        )
+        conversation = conversation.plus(
             StoredMessage(3 * step + 2, message("tool", ToolResult(str(step), "a")))
         )
-        messages = plain.plain(Request(talk, tools=TOOLS)).messages
+        messages = plain.plain(Request(conversation, tools=TOOLS)).messages
         assert all(mine is theirs for mine, theirs in zip(result, messages, strict=False))
         result = list(messages)
 

@@ -81,10 +81,10 @@ def test_a_form_default_that_is_not_shown_completely_is_not_sent() -> None:
 def test_questions_of_an_mcp_server_are_limited_in_number(
     tmp_path: Path, answer: str, asked: int
 ) -> None:
-    talk = Talk(Place(tmp_path), "elicit-endless", answer, lines=())
+    conversation = Talk(Place(tmp_path), "elicit-endless", answer, lines=())
 
-    assert len(talk.questions) == asked
-    assert len(talk.replies) == 30
+    assert len(conversation.questions) == asked
+    assert len(conversation.replies) == 30
 
 
 def test_a_deny_rule_matches_long_arguments_of_an_mcp_call() -> None:

@@ -64,7 +64,7 @@ async def test_start_commands_and_end_are_recorded_as_those_of_the_user(
             end = await terminal.read_end()
         events = await ended_events(client, id_)
         by = authors(client.host.stored.entries(id_))
-        talk = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
+        conversation = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
         number = next(
             e.seq
             for e in client.host.stored.entries(id_)
@@ -80,7 +80,7 @@ async def test_start_commands_and_end_are_recorded_as_those_of_the_user(
         TerminalEnded(number, "exited", 3, reports_commands=True),
     ]
     assert by == {"person:page"}
-    assert talk == []
+    assert conversation == []
 
 
 async def test_a_line_that_the_shell_keeps_out_of_its_history_is_recorded_without_its_text(
@@ -245,11 +245,13 @@ async def test_a_selection_goes_to_the_model_with_the_next_message_as_data(
         said = [
             e.event for e in client.host.stored.entries(id_) if isinstance(e.event, Said)
         ]
-        talk = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
+        conversation = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
 
     assert (answer.status, empty.status) == (204, 400)
     assert said[0].typed == "!terminal"
-    assert "<shell>\n$ terminal\n2 failed\n(selected by the person" in talk[0]["text"]
+    assert (
+        "<shell>\n$ terminal\n2 failed\n(selected by the person" in conversation[0]["text"]
+    )
 
 
 async def test_the_number_of_running_terminals_is_limited(

@@ -104,9 +104,17 @@ def entries_of(path: Path) -> list[Entry]:
 
 
 def assert_at_rest(view: View, directory: str = "/here") -> None:
-    talk = view.conversation
-    assert (talk.calls, talk.nested, talk.compaction) == ((), (), None)
-    assert (talk.variables, talk.variable_parts, talk.system_prompt.model) == ("", (), "")
+    conversation = view.conversation
+    assert (conversation.calls, conversation.nested, conversation.compaction) == (
+        (),
+        (),
+        None,
+    )
+    assert (
+        conversation.variables,
+        conversation.variable_parts,
+        conversation.system_prompt.model,
+    ) == ("", (), "")
     assert (view.turn.seq, view.turn.granted, view.account.injected) == (0, (), ())
     saved = Checkpoints(view.session.directory)
     assert (view.rights, view.checkpoints, view.file_hashes) == (

@@ -358,14 +358,14 @@ def test_a_task_result_is_shown_only_for_a_subagent_with_its_own_git_branch(
     tmp_path: Path,
 ) -> None:
     call = ToolCall("call-0", "task", Raw(b'{"prompt":"Look.","agent":"explore"}'))
-    talk = (
+    conversation = (
         SessionStarted("/w"), TurnStarted(2), ModelAsked(),
         ModelAnswered(Message("assistant", (call,))), Started("call-0"),
     )  # fmt: skip
     done = Ended("call-0", "done", "Seen.", (Note("child-1 done: look"),))
 
-    here = print_events(*talk, BORN, ENDED, done)
-    apart = print_events(*talk, replace(BORN, branch="refold/x"), ENDED, done)
+    here = print_events(*conversation, BORN, ENDED, done)
+    apart = print_events(*conversation, replace(BORN, branch="refold/x"), ENDED, done)
 
     news = [
         "child-1 (explore) begins: Look around for me.",

@@ -545,11 +545,13 @@ def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
         "we always use tabs", "/cd ../b", "we always use spaces", answers=("Hi.", "Well.")
     )
     small = ScriptedProvider('{"notes": []}', '{"notes": []}')
-    mind = Model(small, "script/small")
+    model = Model(small, "script/small")
 
     for folder in (b, directory_a):
-        of = ProjectMemory(paths(os.environ).data, folder, driver.home)
-        anyio.run(partial(of.learn_of, driver.ids[0], lambda _: mind, again=True))
+        project_memory = ProjectMemory(paths(os.environ).data, folder, driver.home)
+        anyio.run(
+            partial(project_memory.learn_of, driver.ids[0], lambda _: model, again=True)
+        )
 
     result = [request.messages[0].message.text for request in small.heard]
     texts = [[word for word in ("tabs", "spaces") if word in text] for text in result]

@@ -230,8 +230,10 @@ def test_ctrl_c_leaves_every_dialog(
 def test_ctrl_c_stops_a_compaction_requested_by_the_user(
     start_terminal: StartTerminal, display: str
 ) -> None:
-    talk = {"text": "Well. " * 200}
-    terminal = start_terminal(display, [talk, talk, talk, talk, LONG, SHORT])
+    conversation = {"text": "Well. " * 200}
+    terminal = start_terminal(
+        display, [conversation, conversation, conversation, conversation, LONG, SHORT]
+    )
     begin_turn(terminal, display, "one")
     for words in ("two", "three", "four", "/compact"):
         terminal.until_sent(" out", since=terminal.sent_bytes)
@@ -254,8 +256,8 @@ def test_ctrl_c_stops_an_automatic_compaction(
     home.mkdir()
     filled = "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
     (home / "config.toml").write_text(filled)
-    talk = {"text": "Well. " * 400}
-    terminal = start_terminal(display, [talk, talk, LONG, SHORT, SHORT])
+    conversation = {"text": "Well. " * 400}
+    terminal = start_terminal(display, [conversation, conversation, LONG, SHORT, SHORT])
     begin_turn(terminal, display, "one")
     for words in ("two", "three"):
         terminal.until_sent(" out", since=terminal.sent_bytes)

@@ -165,8 +165,8 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
     tmp_path: Path,
 ) -> None:
     root = read(family(tmp_path))
-    own = [spent_by(deed) for node in walk(root) for deed in activity_of(node.entries).spans
-           if not deed.id.startswith("child")]  # fmt: skip
+    own = [spent_by(action) for node in walk(root) for action in activity_of(node.entries).spans
+           if not action.id.startswith("child")]  # fmt: skip
 
     total = sum(own, Spent())
     result = tree_row(root, 0.0, words)

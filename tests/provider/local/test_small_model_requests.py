@@ -123,7 +123,7 @@ def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
 
 
 def test_small_model_request_only_grows_at_its_end() -> None:
-    talk = [
+    conversation = [
         message("user", "Look."),
         call("1"),
         result("1", "a"),
@@ -131,16 +131,19 @@ def test_small_model_request_only_grows_at_its_end() -> None:
         result("2", "b"),
     ]
 
-    for length in range(1, len(talk)):
-        before, after = request(*talk[:length]), request(*talk[: length + 1])
+    for length in range(1, len(conversation)):
+        before, after = (
+            request(*conversation[:length]),
+            request(*conversation[: length + 1]),
+        )
         assert render_messages(after)[:length] == render_messages(before)
         assert plain_request(after).system == plain_request(before).system
 
 
 def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
-    talk = (message("user", "Go."), message("assistant", "```python\nx\n```"))
+    conversation = (message("user", "Go."), message("assistant", "```python\nx\n```"))
 
-    assert render_messages(request(*talk, tools=())) == [
+    assert render_messages(request(*conversation, tools=())) == [
         ("user", "Go."),
         ("assistant", "```python\nx\n```"),
     ]
