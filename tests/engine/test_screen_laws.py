@@ -265,7 +265,7 @@ def assert_holds(out: str, screen: Screen, since: Screen) -> None:
 def rows(block: Block, directory: str) -> Iterator[str]:
     match block:
         case MessageBlock():
-            first, *others = message_rows(block, PLAIN.room())
+            first, *others = message_rows(block, PLAIN.text_width())
             yield f"› {plain_text([first])}"
             yield from (
                 plain_text([row]) for row in others if "more lines" not in plain_text([row])

@@ -413,7 +413,7 @@ def test_a_question_from_a_subagent_in_another_git_worktree_names_the_worktree()
 def live_printer(out: io.StringIO) -> TranscriptPrinter:
     """What prints on a screen where rows can be erased."""
     look = TerminalCapabilities(
-        moves=True, cursor_up_sequence="\x1b[A", height=lambda: 24, room=lambda: 90
+        moves=True, cursor_up_sequence="\x1b[A", height=lambda: 24, text_width=lambda: 90
     )
     return TranscriptPrinter(Printer(out, look), lambda: 3.0, TOOLS.get)
 

@@ -768,7 +768,7 @@ def test_help_on_a_narrow_screen_has_one_column(
     scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
     terminal = scripted_terminal()
-    terminal.paper = Printer(terminal.out, TerminalCapabilities(room=lambda: 40))
+    terminal.paper = Printer(terminal.out, TerminalCapabilities(text_width=lambda: 40))
 
     rows = terminal.tell("/help all")
 

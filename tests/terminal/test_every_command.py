@@ -270,7 +270,7 @@ def test_an_unknown_command_is_refused_with_the_nearest_name(
 def test_every_command_escapes_control_sequences_on_a_narrow_screen(
     name: str, tmp_path: Path
 ) -> None:
-    look = TerminalCapabilities(room=lambda: 20, moves=True)
+    look = TerminalCapabilities(text_width=lambda: 20, moves=True)
     here = TerminalDriver(tmp_path, look)
     here.tell(HOSTILE, answers=("\x1b[31m",))
 

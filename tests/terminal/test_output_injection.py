@@ -158,7 +158,7 @@ LOOKS = st.builds(
     moves=st.booleans(),
     links=st.booleans(),
     signs=st.booleans(),
-    room=st.integers(20, 90).map(lambda room: lambda: room),
+    text_width=st.integers(20, 90).map(lambda width: lambda: width),
 )
 
 
@@ -190,7 +190,7 @@ def test_control_sequences_in_markdown_are_escaped_with_colours_and_links(
     scripted_terminal: OpenScriptedTerminal, message: str
 ) -> None:
     terminal = scripted_terminal(message)
-    look = TerminalCapabilities(color=True, moves=True, links=True, room=lambda: 80)
+    look = TerminalCapabilities(color=True, moves=True, links=True, text_width=lambda: 80)
     terminal.paper = Printer(terminal.out, look)
 
     terminal.tell("go")

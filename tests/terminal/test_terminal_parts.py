@@ -234,7 +234,7 @@ def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
 
 def test_the_status_line_is_erased_before_text_is_printed() -> None:
     out = io.StringIO()
-    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 12))
+    paper = Printer(out, TerminalCapabilities(moves=True, text_width=lambda: 12))
 
     paper.show_status((("dim", "thinking a long time"),))
     paper.show_status((("dim", "thinking a long time"),))
@@ -247,7 +247,7 @@ def test_the_status_line_is_erased_before_text_is_printed() -> None:
 
 def test_a_line_in_two_columns_is_wrapped_within_its_second_column() -> None:
     out = io.StringIO()
-    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 20))
+    paper = Printer(out, TerminalCapabilities(moves=True, text_width=lambda: 20))
 
     paper.print_text("* /mode   how much runs unasked")
     paper.print_text("                sun rain")
@@ -263,7 +263,7 @@ def test_a_line_in_two_columns_is_wrapped_within_its_second_column() -> None:
 
 def test_a_list_line_is_wrapped_with_a_hanging_indent() -> None:
     out = io.StringIO()
-    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 16))
+    paper = Printer(out, TerminalCapabilities(moves=True, text_width=lambda: 16))
 
     paper.print_text("  /mode  how much runs")
     paper.print_text("how much runs unasked")

@@ -61,7 +61,7 @@ class TranscriptTerminal:
     def __init__(self, *before: Event, moves: bool = False) -> None:
         self._out = io.StringIO()
         self._view = fold(Entry(n, event) for n, event in enumerate(before, start=1))
-        look = TerminalCapabilities(moves=moves, room=lambda: 80)
+        look = TerminalCapabilities(moves=moves, text_width=lambda: 80)
         self.showing = TranscriptPrinter(Printer(self._out, look), lambda: 0.0, TOOLS.get)
         self.showing.own.add("k1")
         self.showing.begin(self._view)

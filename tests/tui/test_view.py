@@ -189,7 +189,7 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
 
     model = update_all(plain, Key("f3"))
 
-    assert divide_screen(model).room == divide_screen(plain).room
+    assert divide_screen(model).text_width == divide_screen(plain).text_width
     assert divide_screen(model).height == divide_screen(plain).height
     assert "── No subagents yet. ─" in text(model)
     assert update_all(model, Key("tab")).focus == "input"

@@ -61,17 +61,17 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Return a heading and a line per model, or two lines for a long name."""
     marks = max((cells(_marks(row)) for row in rows), default=0)
     names = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
-    room = min(
+    name_width = min(
         max(names, 5), max(DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks, _MIN_NAME_COLUMNS)
     )
-    yield _line(room, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
+    yield _line(name_width, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
         name = escape_to_one_line(row.name)
-        if cells(name) > room:
+        if cells(name) > name_width:
             yield cut(name, DEFAULT_COLUMNS)
             name = ""
         figures = (short_count(row.window), _dollars(row, "input"), _dollars(row, "output"))
-        yield _line(room, name, (*figures, row.source), _marks(row))
+        yield _line(name_width, name, (*figures, row.source), _marks(row))
 
 
 def row_document(row: Row) -> dict[str, object]:

@@ -83,7 +83,7 @@ class DueSchedules:
         self._stamp: object = None  # of the file at the last read
         self._next, self._looked = 0.0, 0.0
         self._started, self._failed = set[int](), set[str]()
-        self._room = anyio.CapacityLimiter(_MAX_RUNS)
+        self._slots = anyio.CapacityLimiter(_MAX_RUNS)
         self._hurried = False
         self._rest: anyio.CancelScope | None = None  # the sleep between two checks
 
@@ -132,7 +132,7 @@ class DueSchedules:
 
     async def _fire(self, id_: int) -> None:
         try:
-            async with self._room:
+            async with self._slots:
                 await self._sleep(random() * _SPREAD_SECONDS)
                 entry = await to_thread.run_sync(self._book.find, id_)
                 if entry.running is None and entry.may_be_due(time.time()):

@@ -49,13 +49,13 @@ class Webhooks:
     def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
         self._environ, self._called = environ, on_call
         self._stand_in = secrets.token_hex(_SECRET_BYTES)
-        self._room = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
+        self._slots = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
 
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
         """Record the call, so that its run is due, or return why not."""
         try:
             result = await to_thread.run_sync(
-                self._record_call, request, limiter=self._room
+                self._record_call, request, limiter=self._slots
             )
         except (RefoldError, OSError):  # it names files, which strangers must not learn
             return "out of order"

@@ -29,13 +29,13 @@ Document: TypeAlias = Line | Markdown
 
 
 class Look(Struct, frozen=True):
-    """How documents are drawn: `room` cells wide.
+    """How documents are drawn: `width` cells wide.
 
-    `signs`: more than ASCII; `wraps`: rows are broken at `room`; `picks`: a list to pick from is
+    `signs`: more than ASCII; `wraps`: rows are broken at `width`; `picks`: a list to pick from is
     drawn, and not only numbered.
     """
 
-    room: int = 100
+    width: int = 100
     signs: bool = True
     wraps: bool = True
     picks: bool = True

@@ -13,7 +13,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     view = context.session.view
     full = window_share(view.account.last_usage, view.conversation.system_prompt.window)
     report = await context.session.reports.cost()
-    width = context.look.room
+    width = context.look.width
     context.show(*spending_lines(report, full, width, turns=arguments == "turns"))
     if (below := view.account.children_spent).answers:
         context.show(line(f"subagents: {spent_row(below)}", "dim"))

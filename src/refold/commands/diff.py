@@ -21,7 +21,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not wanted:
         raise BadInput(f"no changed file has {arguments!r} in its path; /diff lists them")
     directory = context.session.view.session.directory
-    width = context.look.room - 1
+    width = context.look.width - 1
     await context.show_long(
         await anyio.to_thread.run_sync(lambda: [*diff_report(wanted, width, directory)])
     )

@@ -25,7 +25,7 @@ _USAGE_HINT = (
 async def run(context: CommandContext, arguments: str) -> None:
     """Show the newest result, or the Nth newest; the newest thinking or message."""
     entries = await context.session.reports.entries()
-    width = context.look.room - 1
+    width = context.look.width - 1
     if arguments in ("thinking", "message"):
         text = next(_texts(arguments, entries), "")
         if not text.strip():
@@ -61,7 +61,7 @@ def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
 async def _rows(
     end: events.Ended, call: ToolCall | None, context: CommandContext
 ) -> list[Line]:
-    width = context.look.room - 1
+    width = context.look.width - 1
     about = context.session.view.session.directory
     head = full_label(call, context.session.tool(call.name)) if call else end.call_id
     text = await _text(end, context)

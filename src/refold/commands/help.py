@@ -57,7 +57,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     own = context.session.shortcuts.infos()
     table = [command for command in commands() if command.needs not in context.lacks]
     has_keys = context.terminal is not None
-    width, topic = context.look.room, arguments.strip().casefold()
+    width, topic = context.look.width, arguments.strip().casefold()
     if not arguments:
         context.show(*short_help(table, width, has_keys=has_keys))
     elif topic == "keys" and has_keys:

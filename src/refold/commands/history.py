@@ -15,7 +15,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
     last = number_in(arguments, "/history")
     entries = await context.session.reports.entries()
-    width = min(context.look.room, 100) - 1 if context.look.wraps else 0
+    width = min(context.look.width, 100) - 1 if context.look.wraps else 0
     gone = context.session.workspace.rewound
     edits = dict(context.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(

@@ -138,7 +138,7 @@ def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
     context.show(line(_state(status)))
     for tool in status.manifest.usable:
         row = f"  {escape_to_one_line(tool.name)}  {escape_to_one_line(tool.description)}"
-        context.show(line(cut(row, context.look.room)))
+        context.show(line(cut(row, context.look.width)))
     for prompt in servers.prompts():
         if prompt.server == name:
             context.show(
@@ -184,7 +184,7 @@ async def _restart(context: CommandContext, servers: "McpServers", name: str) ->
 async def _log(context: CommandContext, servers: "McpServers", name: str) -> None:
     lines = servers.connections.log_lines(name)[-_MAX_LOG_LINES:]
     for row in lines:
-        context.show(line(cut(f"  {escape_to_one_line(row)}", context.look.room)))
+        context.show(line(cut(f"  {escape_to_one_line(row)}", context.look.width)))
     if not lines:
         context.show(line(f"{name} has logged nothing in this session."))
     context.show(line("refold logs shows all, with earlier sessions.", "dim"))

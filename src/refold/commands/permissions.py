@@ -102,7 +102,7 @@ async def _pick(context: CommandContext, picker: Picker) -> str:
 def _picker(
     context: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
 ) -> Picker:
-    session, width = context.session, max(context.look.room - _NOTE_INDENT, 1)
+    session, width = context.session, max(context.look.width - _NOTE_INDENT, 1)
     indent: Piece = ("plain", " " * _NOTE_INDENT)
     notes = [
         (indent, *row)
@@ -167,7 +167,7 @@ def _actions(rule: PlacedRule) -> Picker:
 
 
 def _choice_item(id_: str, text: str) -> PickerItem:
-    return PickerItem(id_, lambda room: line(text), text)
+    return PickerItem(id_, lambda width: line(text), text)
 
 
 def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:

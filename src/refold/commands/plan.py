@@ -17,7 +17,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     """Switch to plan mode and send `arguments`; without `arguments`, show the pending plan."""
     view = context.session.view
     if arguments == "list":
-        context.show(*plan_lines(view.plans.made, context.look.room))
+        context.show(*plan_lines(view.plans.made, context.look.width))
         return
     enabled = context.session.mode == "plan"
     if not enabled:
@@ -38,7 +38,7 @@ async def run_plans(context: CommandContext, arguments: str) -> None:
     """Show the list of plans; with a number, that plan in full."""
     plans = context.session.view.plans.made
     if not arguments:
-        rows = plan_lines(plans, context.look.room - 3)
+        rows = plan_lines(plans, context.look.width - 3)
         for number, row in enumerate(rows, start=1):
             context.show((("accent", f"{number:>2} "), *row) if plans else row)
         return

@@ -86,7 +86,7 @@ async def run_sessions(context: CommandContext, arguments: str) -> None:
     if not items:
         raise BadInput(f"no other session of this directory matches {arguments!r}")
     shown = items[:_MAX_ROWS]
-    context.show(*rows_with_numbers(shown, context.look.room))
+    context.show(*rows_with_numbers(shown, context.look.width))
     if more := len(items) - len(shown):
         context.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
     await switch_to_one(context, [item.id for item in shown])
@@ -101,7 +101,7 @@ async def run_search(context: CommandContext, arguments: str) -> None:
         return
     for number, of_one in enumerate(groups, start=1):
         width = len(str(len(groups))) + 2
-        rows = hit_lines(of_one, context.look.room - width, bold=False)
+        rows = hit_lines(of_one, context.look.width - width, bold=False)
         for index, row in enumerate(rows):
             head = f"{'' if index else number:<{width}}"
             context.show((("accent", head), ("dim" if index else "plain", row)))

@@ -51,7 +51,7 @@ async def _pick(context: CommandContext) -> None:
             scope = _REWIND_PARTS[answer.dial.value if answer.dial else ""]
             await rewind_to(context, int(answer.selection.id), scope)
         return
-    context.show(*point_lines(points, context.look.room))
+    context.show(*point_lines(points, context.look.width))
     context.show(
         line("/rewind N goes back to before N" if points else NOTHING_TO_REWIND, "dim")
     )
@@ -63,7 +63,7 @@ async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> No
         await _rewind_conversation(context, seq, scope)
         return
     preview = await workspace.preview(seq, scope)
-    context.show(*preview_lines(preview, workspace.directory, context.look.room))
+    context.show(*preview_lines(preview, workspace.directory, context.look.width))
     if not (preview.plan.mark or preview.changes):
         context.show(line("Nothing would change.", "dim"))
         return

@@ -32,7 +32,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     heads = [escape_to_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
     width = max(map(cells, heads), default=0)
     for head, skill in zip(heads, offered, strict=True):
-        context.show(_offer_line(head, width, skill.about, context.look.room))
+        context.show(_offer_line(head, width, skill.about, context.look.width))
 
 
 def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:

@@ -9,7 +9,7 @@ from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    board, width = context.session.workspace.tasks, context.look.room
+    board, width = context.session.workspace.tasks, context.look.width
     number = arguments.removeprefix("#")
     if number.isascii() and number.isdecimal():
         state = await anyio.to_thread.run_sync(board.read)

@@ -24,6 +24,6 @@ async def run(context: CommandContext, arguments: str) -> None:
         raise BadInput(
             f"type /teams, /teams on, /teams off or /teams NAME MESSAGE, not /teams {arguments}"
         )
-    rows = team_rows(session.view.children, context.look.room)
+    rows = team_rows(session.view.children, context.look.width)
     context.show(*rows or [line("There are no teammates in this session.")])
     context.show(line(f"Teams are {'on' if session.permissions.teams else 'off'}.", "dim"))

@@ -13,7 +13,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     """Show all calls; with N, the N slowest."""
     slow = number_in(arguments, "/timeline")
     calls = await context.session.reports.timeline()
-    width = max(context.look.room, _MIN_ROW_CELLS)
+    width = max(context.look.width, _MIN_ROW_CELLS)
     rows = list(timeline_lines(slowest(calls, slow) if slow else calls, width))
     if not rows:
         context.show(line(_EMPTY_TEXT))

@@ -7,5 +7,5 @@ from refold.views.todo_list import checklist
 
 async def run(context: CommandContext, arguments: str) -> None:
     items = context.session.view.conversation.todos
-    rows = checklist(items, context.look.room) or [line("There are no todos.")]
+    rows = checklist(items, context.look.width) or [line("There are no todos.")]
     context.show(*rows)

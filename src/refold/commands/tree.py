@@ -21,7 +21,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     if arguments:
         raise BadInput(f"type /tree, not /tree {arguments}: refold tree shows any session")
     moved = await context.session.reports.child_progress()
-    context.show(*child_lines(context.session.view.children, moved, context.look.room))
+    context.show(*child_lines(context.session.view.children, moved, context.look.width))
 
 
 async def run_background(context: CommandContext, arguments: str) -> None:
@@ -49,7 +49,7 @@ async def run_background(context: CommandContext, arguments: str) -> None:
         return
     moved = await context.session.reports.child_progress()
     only = replace(family, children=background_jobs)
-    context.show(*child_lines(only, moved, context.look.room))
+    context.show(*child_lines(only, moved, context.look.width))
 
 
 async def run_stop(context: CommandContext, arguments: str) -> None:

@@ -87,16 +87,16 @@ def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 class TerminalCapabilities(Struct, frozen=True):
     """What a terminal can do. `moves`: the cursor can move, so a line can be redrawn.
 
-    `signs`: it has more than ASCII. `room` is the present width of text in cells, `height` the
-    number of rows; 0 if unknown. `width` is the real width; 0 if it is `room`. `style_sequences`
-    begin a style and `reset_sequence` ends it. `cursor_up_sequence` is "" if the terminal
-    cannot move up. `reflows`: a new width reflows old lines.
+    `signs`: it has more than ASCII. `text_width` is the present width of text in cells, `height`
+    the number of rows; 0 if unknown. `width` is the real width; 0 if it is `text_width`.
+    `style_sequences` begin a style and `reset_sequence` ends it. `cursor_up_sequence` is "" if
+    the terminal cannot move up. `reflows`: a new width reflows old lines.
     """
 
     color: bool = False
     moves: bool = False
     signs: bool = True
-    room: Callable[[], int] = lambda: _DEFAULT_COLUMNS
+    text_width: Callable[[], int] = lambda: _DEFAULT_COLUMNS
     height: Callable[[], int] = lambda: 0
     display: Display = "plain"
     width: Callable[[], int] = lambda: 0
@@ -153,7 +153,7 @@ def detect_capabilities(
     longer = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # a screen reader would read them aloud, one by one
-        room=lambda: max(_width(output, environ) - longer, _MIN_COLUMNS),
+        text_width=lambda: max(_width(output, environ) - longer, _MIN_COLUMNS),
         height=lambda: _height(output),
         width=lambda: _width(output, environ),
         encoding=encoding,

@@ -46,7 +46,7 @@ class Printer:
 
     @property
     def free_columns(self) -> int:
-        return self.capabilities.room()
+        return self.capabilities.text_width()
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Use the colours of this theme from now on, if colours are used at all."""

@@ -284,8 +284,8 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
         if _is_visible(os.path.dirname(path), covered, shown):
             # What is shown inside a covered directory needs a place to be mounted.
             inside = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
-            room = any(inner.startswith(path + "/") for inner in inside)
-            words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
+            is_parent = any(inner.startswith(path + "/") for inner in inside)
+            words = ("--tmpfs", path) if is_parent else ("--ro-bind", empty, path)
             # A guarded directory that is also covered is mounted last: covering hides it, too.
             yield _depth(path), _COVER, words[0], *words[1:]
     unread = dict.fromkeys((*rules.unread, *rules.denied))

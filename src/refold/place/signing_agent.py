@@ -37,7 +37,7 @@ class SigningAgent:
         self.path, self.key = path, b""  # the public key that may be used
         self._agent = agent
         self._closed = Event()
-        self._room = BoundedSemaphore(_MAX_CONNECTIONS)
+        self._slots = BoundedSemaphore(_MAX_CONNECTIONS)
         self._server = socket.socket(socket.AF_UNIX)
         _bind(self._server, path)
         os.chmod(path, 0o600)
@@ -58,7 +58,7 @@ class SigningAgent:
                 if self._closed.wait(_RETRY_SECONDS):
                     return
                 continue
-            if self._room.acquire(blocking=False):
+            if self._slots.acquire(blocking=False):
                 Thread(target=self._serve, args=(connection,), daemon=True).start()
             else:
                 connection.close()
@@ -74,7 +74,7 @@ class SigningAgent:
                         answer = bytes((_FAILURE,))
                     connection.sendall(_to_string(answer))
         finally:
-            self._room.release()
+            self._slots.release()
 
     def _answer(self, request: bytes) -> bytes:
         """The answer to a request. Raises `ValueError` for a malformed one, and `OSError`."""

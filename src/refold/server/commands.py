@@ -233,7 +233,7 @@ class _PageContext(HostedContext):
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        room, dial = self.look.room, picker.dial
+        room, dial = self.look.width, picker.dial
         items = [
             ListItem(choice.id, _to_pieces(choice.row(room)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]

@@ -43,7 +43,7 @@ class ShellProcess:
     def __init__(
         self, process: anyio.abc.Process, ours: int, nonce: str, hooks: Path
     ) -> None:
-        self._process, self._ours, self._hooks = process, ours, hooks
+        self._process, self._our_end, self._hooks = process, ours, hooks
         self._marks = MarkReader(nonce)
         self.reports_commands = False
 
@@ -55,9 +55,9 @@ class ShellProcess:
     async def read(self) -> tuple[bytes, list[Mark]]:
         """Wait for output, and return it with the command lines in it. Empty at its end."""
         while True:
-            await anyio.wait_readable(self._ours)
+            await anyio.wait_readable(self._our_end)
             try:
-                piece = os.read(self._ours, READ_BYTES)
+                piece = os.read(self._our_end, READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:  # no process has the other end any more
@@ -75,13 +75,13 @@ class ShellProcess:
     async def write(self, data: bytes) -> None:
         """Write what was typed, as far and as soon as the programs read it."""
         while data:
-            await anyio.wait_writable(self._ours)
+            await anyio.wait_writable(self._our_end)
             with suppress(BlockingIOError):
-                data = data[os.write(self._ours, data) :]
+                data = data[os.write(self._our_end, data) :]
 
     def resize(self, rows: int, columns: int) -> None:
         with suppress(OSError, termios.error):
-            termios.tcsetwinsize(self._ours, (rows, columns))
+            termios.tcsetwinsize(self._our_end, (rows, columns))
 
     async def wait(self) -> int:
         """Wait until the shell has exited, and return its exit code."""

@@ -331,7 +331,7 @@ class App:
 
     def display_for(self, command: str) -> ShellDisplay:
         self._shell = ShellDisplay(
-            command, self.post, lambda: shell_output_width(divide_screen(self.model).room),
+            command, self.post, lambda: shell_output_width(divide_screen(self.model).text_width),
             self._foreground.lend_terminal,
         )  # fmt: skip
         return self._shell

@@ -338,7 +338,11 @@ def _row_capabilities(
 ) -> TerminalCapabilities:
     """Return capabilities for rows that the screen draws: no cursor movement."""
     return replace(
-        capabilities, room=width, width=width, height=lambda: _QUESTION_ROWS, moves=False
+        capabilities,
+        text_width=width,
+        width=width,
+        height=lambda: _QUESTION_ROWS,
+        moves=False,
     )
 
 

@@ -33,7 +33,9 @@ def scroll_transcript(model: Model, action: str) -> Updated:
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
         return _with_anchor(model, None), ()
-    anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
+    anchor = scroll_anchor(
+        pane.transcript, pane.anchor, by, layout.text_width, layout.height
+    )
     return _with_anchor(model, anchor), ()
 
 
@@ -52,9 +54,11 @@ def move_selection(model: Model, step: int) -> Model:
         candidates = range(model.selected + step, count if step > 0 else -1, step)
     else:
         layout = divide_screen(model)
-        _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
+        _, items = visible_rows(
+            model.transcript, model.anchor, layout.text_width, layout.height
+        )
         candidates = range(items[-1] if items else count - 1, -1, -1)
-    width, transcript = divide_screen(model).room, model.transcript
+    width, transcript = divide_screen(model).text_width, model.transcript
     selected = next((n for n in candidates if _is_selectable(transcript, n, width)), -1)
     if selected < 0:
         return model
@@ -69,7 +73,9 @@ def _is_selectable(transcript: Transcript, index: int, width: int) -> bool:
 
 def _show_item(model: Model, item: int) -> Model:
     layout = divide_screen(model)
-    _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
+    _, items = visible_rows(
+        model.transcript, model.anchor, layout.text_width, layout.height
+    )
     return model if item in items else replace(model, anchor=Anchor(item))
 
 
@@ -126,14 +132,18 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
         if isinstance(model.overlay, Dialog):
             return scroll_dialog(model, model.overlay, by), ()
         layout, pane = divide_screen(model), model.watching or model
-        anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
+        anchor = scroll_anchor(
+            pane.transcript, pane.anchor, by, layout.text_width, layout.height
+        )
         return _with_anchor(model, anchor), ()
     layout = divide_screen(model)
     if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()
-    if event.column >= layout.mark + layout.room:
+    if event.column >= layout.mark + layout.text_width:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
-    _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
+    _, items = visible_rows(
+        model.transcript, model.anchor, layout.text_width, layout.height
+    )
     if event.row < len(items) and _can_be_opened(model.transcript.item(items[event.row])):
         return _toggle_whole(model, items[event.row]), ()
     return model, ()
@@ -182,12 +192,12 @@ def _show_match(model: Model, item: int, words: str) -> Model:
     """Scroll to the last row with these words in the item, which is opened if necessary."""
     layout, wanted = divide_screen(model), words.casefold()
     transcript = model.transcript
-    if (match := _last_matching_row(transcript, item, layout.room, wanted)) is None:
+    if (match := _last_matching_row(transcript, item, layout.text_width, wanted)) is None:
         opened = replace(transcript, flipped=transcript.flipped ^ {item})
-        if (match := _last_matching_row(opened, item, layout.room, wanted)) is None:
+        if (match := _last_matching_row(opened, item, layout.text_width, wanted)) is None:
             return _show_item(model, item)
         model, transcript = replace(model, transcript=opened), opened
-    rows, items = visible_rows(transcript, model.anchor, layout.room, layout.height)
+    rows, items = visible_rows(transcript, model.anchor, layout.text_width, layout.height)
     texts = (plain_text([row]) for row, of in zip(rows, items, strict=True) if of == item)
     if any(wanted in text.casefold() for text in texts):
         return model

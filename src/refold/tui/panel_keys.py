@@ -28,7 +28,7 @@ def with_board(model: Model, board: BoardRead) -> Model:
 
 def press_panel_key(model: Model, key: str) -> Updated:
     layout = divide_screen(model)
-    entries = panel_entries(model, layout.panel_room - 2)
+    entries = panel_entries(model, layout.panel_width - 2)
     entry = entries[model.panel_row] if model.panel_row < len(entries) else None
     match key:
         case "up" | "down" | "k" | "j":

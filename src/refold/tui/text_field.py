@@ -114,7 +114,7 @@ class _Rows:
 
     def __init__(self, width: int) -> None:
         self.rows, self.selected = [""], [(0, 0)]
-        self._room, self._used = width, 0
+        self._width, self._used = width, 0
 
     @property
     def place(self) -> tuple[int, int]:
@@ -126,14 +126,14 @@ class _Rows:
         self._used = 0
 
     def make_room(self, cells: int) -> None:
-        if self._used + cells > self._room:
+        if self._used + cells > self._width:
             self.begin_row()
 
     def add_narrow(self, text: str) -> None:
         """Add text whose characters take one cell each."""
         while text:
             self.make_room(1)
-            cells_left = self._room - self._used
+            cells_left = self._width - self._used
             self.rows[-1] += text[:cells_left]
             self._used += len(text[:cells_left])
             text = text[cells_left:]

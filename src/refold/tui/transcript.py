@@ -106,13 +106,13 @@ class Memo:
 
     def __init__(self, layouts: Layouts | None = None) -> None:
         self.layouts = layouts
-        self.room = 0
+        self.width = 0
         self.rows: dict[int, tuple[bool, list[Line]]] = {}
         self.stream: StreamRows | None = None
 
     def for_width(self, width: int) -> "Memo":
-        if width != self.room:
-            self.room, self.stream = width, None
+        if width != self.width:
+            self.width, self.stream = width, None
             self.rows.clear()
         return self
 
@@ -177,7 +177,7 @@ class Transcript(Struct, frozen=True):
     def _keep_rows(self, index: int, width: int, *, whole: bool) -> None:
         """Lay out an item; a worker thread may do that."""
         rows = item_rows(self.items[index], width, self, whole=whole)
-        if width == self.memo.room:
+        if width == self.memo.width:
             self.memo.rows[index] = (whole, rows)
 
     def _open_rows(self, item: Item | LiveItem, width: int, *, whole: bool) -> list[Line]:

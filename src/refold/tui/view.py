@@ -62,14 +62,14 @@ class Frame(Struct, frozen=True):
 
 
 class Areas(Struct, frozen=True):
-    """How the screen is divided: the transcript has `room` cells and `height` rows.
+    """How the screen is divided: the transcript has `text_width` cells and `height` rows.
 
     `mark` is the number of cells left of it, for the mark beside the selected block.
     """
 
-    room: int
+    text_width: int
     height: int
-    panel_room: int = 0
+    panel_width: int = 0
     panel_height: int = 0
     side: bool = False
     bottom: tuple[Line, ...] = ()
@@ -81,13 +81,13 @@ def view(model: Model) -> Frame:
     layout = divide_screen(model)
     rows = _transcript_rows(model, layout)
     if layout.side:
-        panel = _panel_rows(model, layout.panel_room, layout.panel_height)
+        panel = _panel_rows(model, layout.panel_width, layout.panel_height)
         rows = [
-            _row_with_panel(row, layout.mark + layout.room, panel[n])
+            _row_with_panel(row, layout.mark + layout.text_width, panel[n])
             for n, row in enumerate(rows)
         ]
     elif layout.panel_height:
-        rows += _panel_rows(model, layout.panel_room, layout.panel_height)
+        rows += _panel_rows(model, layout.panel_width, layout.panel_height)
     rows += layout.bottom
     cursor = None
     if layout.cursor is not None:
@@ -111,24 +111,30 @@ def divide_screen(model: Model) -> Areas:
     if not model.panel or short or is_empty(model):
         return plain
     if is_wide:
-        room = plain.room - PANEL_COLUMNS - 2
+        text_width = plain.text_width - PANEL_COLUMNS - 2
         return replace(
-            plain, room=room, panel_room=PANEL_COLUMNS, panel_height=left, side=True
+            plain,
+            text_width=text_width,
+            panel_width=PANEL_COLUMNS,
+            panel_height=left,
+            side=True,
         )
     entries = panel_entries(model, model.width - 2)
     wanted = 2 + sum(len(entry.rows) for entry in entries)
     most = max(min(left // 2, _PANEL_ROWS, wanted), _MIN_TRANSCRIPT_ROWS)
-    return replace(plain, height=left - most, panel_room=model.width, panel_height=most)
+    return replace(plain, height=left - most, panel_width=model.width, panel_height=most)
 
 
 def _transcript_rows(model: Model, layout: Areas) -> list[Line]:
     if not layout.height:
         return []
     pane: Model | WatchedNode = model.watching or model
-    rows, items = visible_rows(pane.transcript, pane.anchor, layout.room, layout.height)
+    rows, items = visible_rows(
+        pane.transcript, pane.anchor, layout.text_width, layout.height
+    )
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
         rows = [_mark_words(row, model.overlay.field.text) for row in rows]
-    rows = [truncate(row, layout.room) for row in rows]
+    rows = [truncate(row, layout.text_width) for row in rows]
     if layout.mark:
         rows = [_mark_row(row, items, n, model.selected) for n, row in enumerate(rows)]
     # A short transcript starts at the top; the input stays at the bottom.

@@ -117,12 +117,14 @@ def _live_row(
     elif deeper:
         doing = f"{escape_to_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
     left = width - cells(head) - cells(tail) - 1
-    title_room = max(left * 2 // 5, left - cells(doing) - 2, 4)
-    title = cut(_title(child.born), title_room)
-    room_left = max(left - cells(title) - 2, 4)
-    if cells(doing) > room_left and doing.startswith("… "):  # show the end, which is newest
-        doing = f"… {doing[2 - room_left :]}"
-    doing = cut(doing, room_left)
+    title_width = max(left * 2 // 5, left - cells(doing) - 2, 4)
+    title = cut(_title(child.born), title_width)
+    width_left = max(left - cells(title) - 2, 4)
+    if cells(doing) > width_left and doing.startswith(
+        "… "
+    ):  # show the end, which is newest
+        doing = f"… {doing[2 - width_left :]}"
+    doing = cut(doing, width_left)
     pad = " " * max(left - cells(title) - 2 - cells(doing), 0)
     return (
         ("strong", head), ("dim", f"{title}: "), ("plain", doing + pad), ("dim", tail),

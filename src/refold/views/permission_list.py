@@ -38,7 +38,7 @@ def permission_picker(
     notes: Sequence[Line] = (),
 ) -> Picker:
     """The list. The ids are `ADD_ID`, those of `rule_id`, and `refused` with a call's id."""
-    items = [PickerItem(ADD_ID, lambda room: (("accent", "+ add a rule"),), "add a rule")]
+    items = [PickerItem(ADD_ID, lambda width: (("accent", "+ add a rule"),), "add a rule")]
     items += [
         _item(
             rule_id(rule), rule.verdict, RULE_STYLES[rule.verdict], rule.text, rule.source

@@ -152,7 +152,7 @@ def _width(letter: str) -> int:
 
 class _Rows:
     def __init__(self, width: int, *, addresses: bool) -> None:
-        self._room, self._addresses = max(width, 2), addresses
+        self._line_width, self._addresses = max(width, 2), addresses
         self._row: list[Piece] = []
         self._used = 0
         self._blank: list[Piece] = []
@@ -198,14 +198,16 @@ class _Rows:
         self._last = ""
         text = "".join(part for _, part in word)
         width, blank = cells(text), sum(cells(part) for _, part in self._blank)
-        if self._used + blank + width > self._room and self._row:
+        if self._used + blank + width > self._line_width and self._row:
             self.done.append(tuple(join_pieces(self._row)))
             self._row, self._used, blank = [], 0, 0
             self._blank = []
-        if width > self._room and not (self._addresses and _ADDRESS_PATTERN.match(text)):
+        if width > self._line_width and not (
+            self._addresses and _ADDRESS_PATTERN.match(text)
+        ):
             self._break(word)
         else:
-            if self._used + blank + width <= self._room:
+            if self._used + blank + width <= self._line_width:
                 self._row += self._blank
                 self._used += blank
             self._row += word
@@ -214,7 +216,7 @@ class _Rows:
 
     def _break(self, word: list[Piece]) -> None:
         """Break a word that is wider than a row and starts one."""
-        *whole, rest = hard_wrap(word, self._room)
+        *whole, rest = hard_wrap(word, self._line_width)
         self.done += whole
         self._row, self._used = list(rest), sum(cells(text) for _, text in rest)
 
@@ -304,7 +306,7 @@ def truncate(row: Line, width: int) -> Line:
 
 
 class StreamWrapper:
-    """Wraps text that arrives in pieces. `room` is the width of a line; 0: no wrapping.
+    """Wraps text that arrives in pieces. `width` is the width of a line; 0: no wrapping.
 
     Text that was returned stays where it is: a word is held back until it is complete, and then
     put on this line or the next. A word wider than the screen is left to the terminal, so that a
@@ -312,7 +314,7 @@ class StreamWrapper:
     """
 
     def __init__(self, width: int = 0) -> None:
-        self.room = width
+        self.width = width
         self.indent = 0  # of continuation lines
         self._column = 0
         self._word: list[Piece] = []
@@ -354,15 +356,15 @@ class StreamWrapper:
         width = sum(cells(text) for _, text in self._word)
         end = self._column + len(self._blank) + width
         pieces: list[Piece] = []
-        if self.room and end > self.room and self._column > self.indent:
+        if self.width and end > self.width and self._column > self.indent:
             pieces.append(("plain", "\n" + " " * self.indent))
             self._column = self.indent + width
         else:
             if self._blank:
                 pieces.append(("plain", self._blank))
             self._column = end
-        if self.room and self._column > self.room:  # the terminal breaks such a wide word
-            self._column = (self._column - 1) % self.room + 1
+        if self.width and self._column > self.width:  # the terminal breaks such a wide word
+            self._column = (self._column - 1) % self.width + 1
         pieces += self._word
         self._word, self._blank = [], ""
         return pieces

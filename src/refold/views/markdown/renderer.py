@@ -39,7 +39,7 @@ _HEADING_STYLES: tuple[Style, ...] = ("title", "heading", "subheading")
 
 
 class MarkdownRenderer:
-    """`room` is the width of a line, or a function that returns it for each block; 0: any width.
+    """`width` is the width of a line, or a function that returns it for each block; 0: any width.
 
     With `marks` false the text is not parsed, only wrapped. Without `styled`, the marks of emphasis
     stay visible. `links`: the terminal opens links; `signs`: it shows more than ASCII. Without
@@ -56,8 +56,10 @@ class MarkdownRenderer:
         symbols: bool = True,
         breaks_code: bool = True,
     ) -> None:
-        self._room = width if callable(width) else lambda: width
-        self._flow = None if marks else StreamWrapper(min(self._room(), MAX_PROSE_CELLS))
+        self._line_width = width if callable(width) else lambda: width
+        self._flow = (
+            None if marks else StreamWrapper(min(self._line_width(), MAX_PROSE_CELLS))
+        )
         self._styled, self._signs = styled, symbols
         self._breaks_code = breaks_code
         self._blocks, self._spans = BlockParser(), Spans(SpanOptions(styled, links))
@@ -92,7 +94,9 @@ class MarkdownRenderer:
                 pieces += self._take_settled_rows()
             pieces += self._buffer(part)
             self._unseen += len(part) + 1
-        row = min(self._room() or MAX_PROSE_CELLS, MAX_PROSE_CELLS)  # about one more row
+        row = min(
+            self._line_width() or MAX_PROSE_CELLS, MAX_PROSE_CELLS
+        )  # about one more row
         if self._unseen >= max(row, self._wait):
             pieces += self._take_settled_rows()
         return pieces
@@ -151,14 +155,14 @@ class MarkdownRenderer:
         for leaf in leaves:
             begun, self._open = self._open, None
             if begun is None:
-                pieces += self._lay_out(leaf, self._room())
+                pieces += self._lay_out(leaf, self._line_width())
                 continue
             # Printed rows stay a paragraph even if an underline makes it a heading.
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
-            rows = self._lay_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
+            rows = self._lay_out(replace(leaf, kind=kind), begun.width, after=begun.rows)
             pieces += rows
-            if not rows and (left := begun.rows - self._row_count(leaf, begun.room)) > 0:
-                self._open = _OpenParagraph(begun.room, left)  # of the head of a table
+            if not rows and (left := begun.rows - self._row_count(leaf, begun.width)) > 0:
+                self._open = _OpenParagraph(begun.width, left)  # of the head of a table
         return pieces
 
     def _lay_out(
@@ -183,12 +187,12 @@ class MarkdownRenderer:
     def _take_settled_rows(self) -> list[Piece]:
         """The rows of the open paragraph that can no longer change."""
         self._unseen = self._wait = 0
-        room = self._open.room if self._open else self._room()
-        leaf = self._open_paragraph(room) if room else None
+        line_width = self._open.width if self._open else self._line_width()
+        leaf = self._open_paragraph(line_width) if line_width else None
         if leaf is None:
             return []
         printed = self._open.rows if self._open else 0
-        width = _Margin(leaf, room, symbols=self._signs).left
+        width = _Margin(leaf, line_width, symbols=self._signs).left
         if (
             sum(map(len, leaf.lines)) <= min(width, MAX_PROSE_CELLS)
             and len(leaf.lines) == 1
@@ -200,8 +204,8 @@ class MarkdownRenderer:
         settled = self._count_settled(leaf, width)
         if settled <= printed:
             return []
-        self._open = _OpenParagraph(room, settled)
-        return self._lay_out(leaf, room, after=printed, before=settled)
+        self._open = _OpenParagraph(line_width, settled)
+        return self._lay_out(leaf, line_width, after=printed, before=settled)
 
     def _open_paragraph(self, width: int) -> Leaf | None:
         """The unfinished paragraph, with the unfinished line."""
@@ -301,7 +305,7 @@ class MarkdownRenderer:
 class _OpenParagraph(Struct, frozen=True):
     """A paragraph, and how many of its rows are printed, for this width."""
 
-    room: int
+    width: int
     rows: int
 
 

@@ -58,7 +58,7 @@ class QuestionPrompt:
         clock: Callable[[], float],
         width: Callable[[], int],
     ) -> None:
-        self.menu, self._room = menu, width
+        self.menu, self._width = menu, width
         self._prompt, self._pasted = prompt, pasted
         self._pace = TypingPace(clock)
         self._pace.note_key()  # what was typed earlier is a draft
@@ -84,7 +84,7 @@ class QuestionPrompt:
     def line(self, text: str) -> Line:
         """Return the line before the cursor, with `text` in the buffer."""
         calm, typed = self._pace.is_calm, bool(text)
-        row = menu_line(self.menu, self._room(), typed=typed, calm=calm)
+        row = menu_line(self.menu, self._width(), typed=typed, calm=calm)
         if typed and not self.menu.writing:
             return (*row, ("person", "\n› "))
         if not self._prompt or (not typed and (self.menu.choices or not calm)):
