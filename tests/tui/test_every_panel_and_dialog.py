@@ -119,7 +119,7 @@ def _is_question_call(function: ast.expr) -> bool:
             return True
         case ast.Attribute(ast.Name("context"), "pick") | ast.Attribute(attr="edit_text"):
             return True
-        case ast.Attribute(ast.Name("self" | "put"), "choose"):
+        case ast.Attribute(ast.Name("self" | "question"), "choose"):
             return True
         case ast.Attribute(ast.Name(of) | ast.Attribute(attr=of), name):
             return name in READS and of.endswith("reader")
