@@ -31,7 +31,9 @@ _ORPHAN_AGE = timedelta(days=1)  # a session's first blob may be there before it
 
 
 class Swept(Struct, frozen=True):
-    """`moved` rows became objects; `deleted` objects belonged to sessions that are gone."""
+    """What `sweep` did: `moved` rows became objects; `deleted` objects belonged to sessions
+    that no longer exist.
+    """
 
     moved: int
     deleted: int
@@ -44,7 +46,7 @@ class TenantBlobs:
         self._database, self._objects = database, objects
 
     def put(self, session: str, blob: bytes) -> str:
-        """Return the name once the blob is *kept*."""
+        """Store a blob, and return its name once the database or the bucket keeps it."""
         name = sha256(blob).hexdigest()
         if self._objects is not None:
             try:
@@ -56,7 +58,9 @@ class TenantBlobs:
         return name
 
     def get(self, session: str, name: str) -> bytes:
-        """Raises `JournalError` if there is no such blob, or another content."""
+        """Return a blob. Raises `JournalError` if it is missing, or its content does not
+        fit its name.
+        """
         if not is_name(name):
             raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
         blob = self._row(session, name)
@@ -71,14 +75,14 @@ class TenantBlobs:
         return blob
 
     def read_unchecked(self, session: str, name: str) -> bytes:
-        """The content, whatever it is."""
+        """Return the content of a blob without comparing it with its name."""
         blob = self._row(session, name)
         if blob is None and self._objects is not None:
             blob = self._objects.get(_key(session, name))
         return blob or b""
 
     def names(self, session: str) -> Sequence[str]:
-        """The blobs of this session, without those of its subagents."""
+        """Return the names of the blobs of this session, without those of its subagents."""
         query = f"select name from refold.blob {_OWN_SQL}"
         rows = self._database.call(lambda db: db.fetch(query, session))
         names = {row["name"]: None for row in rows}
@@ -88,7 +92,9 @@ class TenantBlobs:
         return [name for name in names if is_name(name)]
 
     def size(self, session: str) -> tuple[int, int]:
-        """The number of files and their bytes, with those of its subagents and its checkpoints."""
+        """Return the number of blobs and their bytes, with those of the subagents and the
+        checkpoints.
+        """
         row: Any = self._database.call(lambda db: db.fetchrow(_SIZE_SQL, session))
         count, total = row[0], row[1]
         if self._objects is not None:
@@ -97,7 +103,9 @@ class TenantBlobs:
         return count, total
 
     def delete_objects(self, session: str) -> None:
-        """Delete what the bucket has of the session and its subagents. Rows go with their session."""
+        """Delete the objects of the session and its subagents. Rows are deleted with the
+        row of the session.
+        """
         if self._objects is not None:
             self._objects.delete_below(session)
 
@@ -121,11 +129,13 @@ class TenantBlobs:
 
     def _delete_orphans(self, objects: TenantObjects) -> int:
         query = "select session from refold.journal where tenant = refold.tenant()"
-        known = {row["session"] for row in self._database.call(lambda db: db.fetch(query))}
+        existing = {
+            row["session"] for row in self._database.call(lambda db: db.fetch(query))
+        }
         orphans = [
             item.key
             for item in objects.list()
-            if item.key.partition("/")[0] not in known
+            if item.key.partition("/")[0] not in existing
             and objects.is_older(item, _ORPHAN_AGE)
         ]
         objects.delete(orphans)

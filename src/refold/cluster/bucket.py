@@ -62,12 +62,14 @@ class TenantObjects:
         self._prefix = tenant_prefix(tenant)
 
     def put(self, key: str, content: bytes | Path) -> None:
-        """Return once it is stored. An object with this key is replaced."""
+        """Store an object, and return once it is stored. An object with this key is
+        replaced.
+        """
         with self._as_bucket_errors("write", key):
             self._store.put(self._path(key), content)
 
     def get(self, key: str) -> bytes | None:
-        """The content; None if there is no such object."""
+        """Return the content of an object; None if there is no such object."""
         with self._as_bucket_errors("read", key):
             try:
                 return bytes(self._store.get(self._path(key)).bytes())
@@ -75,13 +77,13 @@ class TenantObjects:
                 return None
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """The content in pieces. A missing object is an error."""
+        """Return the content of an object in pieces. Raises `BucketError` if it is missing."""
         with self._as_bucket_errors("read", key):
             for piece in self._store.get(self._path(key)).stream():
                 yield bytes(piece)
 
     def list(self, folder: str = "") -> Iterator[StoredObject]:
-        """The objects below a key, or all, in the order of their keys."""
+        """Return the objects below a key, or all, in the order of their keys."""
         above = self._path(folder) if folder else self._prefix
         with self._as_bucket_errors("list", folder):
             store: Any = self._store  # its list is typed for Arrow, too
@@ -91,7 +93,7 @@ class TenantObjects:
                     yield StoredObject(key, item["size"], item["last_modified"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete these objects. One that is not there is no error."""
+        """Delete these objects. Missing ones are skipped."""
         if keys:
             with self._as_bucket_errors("delete", keys[0]):
                 self._store.delete([self._path(key) for key in keys])
@@ -101,7 +103,7 @@ class TenantObjects:
         self.delete([item.key for item in self.list(folder)])
 
     def is_older(self, item: StoredObject, age: timedelta) -> bool:
-        """Whether an object was not changed for so long."""
+        """Return whether an object is older than this: it has not changed since."""
         return datetime.now(item.changed.tzinfo) - item.changed > age
 
     def check(self) -> None:
@@ -121,7 +123,7 @@ class TenantObjects:
         return f"{self._prefix}/{key}"
 
     @contextmanager
-    def _as_bucket_errors(self, what: str, key: str) -> Generator[None]:
+    def _as_bucket_errors(self, operation: str, key: str) -> Generator[None]:
         from obstore.exceptions import BaseError
 
         try:
@@ -129,24 +131,28 @@ class TenantObjects:
         except (BaseError, OSError) as error:
             reason = explain(error)
             raise BucketError(
-                f"cannot {what} {key or 'objects'} in {self.place}: {reason}"
+                f"cannot {operation} {key or 'objects'} in {self.place}: {reason}"
             ) from error
 
 
 def tenant_prefix(tenant: str) -> str:
-    """What all keys of a tenant begin with, before a `/`. No two tenants have the same one."""
+    """Return the prefix of all keys of a tenant, without the last `/`. No two tenants have
+    the same one.
+    """
     return "t-" + base64.urlsafe_b64encode(tenant.encode()).decode().rstrip("=")
 
 
 def tenant_objects(url: str, tenant: str, environ: Mapping[str, str]) -> TenantObjects:
-    """The objects of a tenant in the bucket at `url`. Raises `BadInput` for a wrong address."""
+    """Return the objects of a tenant in the bucket at `url`. Raises `BadInput` for a wrong
+    address.
+    """
     return TenantObjects(
         _open_bucket(url, environ.get("AWS_ENDPOINT_URL", "")), url, tenant
     )
 
 
 def is_unencrypted(environ: Mapping[str, str]) -> bool:
-    """Whether the endpoint is another machine that is reached without TLS."""
+    """Return whether the endpoint is on another machine and is reached without TLS."""
     endpoint = urlsplit(environ.get("AWS_ENDPOINT_URL", ""))
     return endpoint.scheme == "http" and endpoint.hostname not in (
         "127.0.0.1",
@@ -192,7 +198,7 @@ def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
 
 
 def explain(error: Exception) -> str:
-    """The server's own words and what to do, of the pages that obstore prints."""
+    """Return the reason and the remedy from an error of obstore, which prints pages of XML."""
     text = str(error)
     code = re.search(r"<Code>(\w+)</Code>", text)
     if code is None:

@@ -128,8 +128,8 @@ class PostgreSQLCards:
         page = self._page(wanted, after)
         while page:
             yield from page
-            more = len(page) == _PAGE_CARDS
-            page = self._page(wanted, position_of(page[-1])) if more else []
+            has_more = len(page) == _PAGE_CARDS
+            page = self._page(wanted, position_of(page[-1])) if has_more else []
 
     def card(self, session: str, *, seconds: float = inf) -> Card | None:
         self.freshen(seconds)
@@ -168,8 +168,8 @@ class PostgreSQLCards:
         rows = self._database.call(
             lambda db: db.fetch(_FIND_SQL, _tsquery(terms), _MAX_HITS)
         )
-        found = list({row["session"] for row in rows})
-        cards = {card.id: card for card in self._read_cards(children=True, ids=found)}
+        sessions = list({row["session"] for row in rows})
+        cards = {card.id: card for card in self._read_cards(children=True, ids=sessions)}
         hits = (
             Hit(cards[row["session"]], row["seq"], "", "")
             for row in rows
@@ -211,9 +211,11 @@ class PostgreSQLCards:
         return [_card_of(row) for row in rows]
 
     def _match_one(
-        self, text: str, way: str, key: str, first: str, last: str
+        self, text: str, kind: str, key: str, first: str, last: str
     ) -> Card | None:
-        """The only card whose key is in this range. Raises `BadInput` if there are more."""
+        """Return the only card whose key is in this range. Raises `BadInput` if there are
+        several.
+        """
         if not first:
             return None
         matches = MATCHES_SQL.format(key=key)
@@ -226,7 +228,7 @@ class PostgreSQLCards:
         count = self._database.call(
             lambda db: db.fetchval(f"select count(*) {matches}", first, last)
         )
-        raise ambiguous_error(text, way, count, [_card_of(row) for row in rows])
+        raise ambiguous_error(text, kind, count, [_card_of(row) for row in rows])
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
         query = f"select who, text from refold.words {_WORDS_SQL} and seq = $2"
@@ -237,7 +239,7 @@ class PostgreSQLCards:
 
 
 class _Part(Struct):
-    """Some lines of a session, indexed."""
+    """A part of a session while it is indexed: its card, and the text of its new lines."""
 
     card: Card
     hash: str = ""
@@ -307,7 +309,9 @@ async def _forget_all(db: Connection) -> None:
 
 
 async def _measure(db: Connection) -> tuple[int, int, int]:
-    """Cards, messages, and the bytes of both tables, which may have rows of other tenants."""
+    """Return the numbers of cards and messages, and the bytes of both tables, with rows of
+    other tenants.
+    """
     count = "select count(*) from refold.{} where tenant = refold.tenant()"
     size = "select pg_total_relation_size('refold.card') + pg_total_relation_size('refold.words')"
     cards, words = count.format("card"), count.format("words")
@@ -317,7 +321,7 @@ async def _measure(db: Connection) -> tuple[int, int, int]:
 def list_query(
     wanted: CardFilter, after: ListPosition | None
 ) -> tuple[str, Sequence[object]]:
-    """The query for a page of a list, and its values."""
+    """Return the query for a page of a list, and its values."""
     conditions = list[str]()
     directories: Sequence[str] = [""]
     if wanted.directory:
@@ -337,7 +341,7 @@ def list_query(
 
 
 def _columns_of(card: Card) -> Sequence[object]:
-    """The card as JSON, and what it is found by."""
+    """Return the columns of a card: its JSON, and the values that queries compare."""
     about = card.about
     return (
         msgspec.json.encode(card),
@@ -364,7 +368,7 @@ def _decode_card(data: bytes) -> Card:
 
 
 def _plain_token(word: str) -> str:
-    """A word without case and diacritics, as it is compared."""
+    """Return a word without case and diacritics, for comparison."""
     if not word.isascii():
         parts = unicodedata.normalize("NFKD", word)
         word = "".join(part for part in parts if not unicodedata.combining(part))
@@ -397,7 +401,9 @@ def _phrase_query(term: SearchTerm) -> str:
 
 
 def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
-    """The part of an indexed text around its first match, with the matches enclosed in marks."""
+    """Return the part of an indexed text around its first match, with the matches enclosed
+    in marks.
+    """
     words = list(_TOKEN_PATTERN.finditer(text))
     wanted = [
         (token, term.is_prefix and last == 0)

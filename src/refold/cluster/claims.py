@@ -19,7 +19,7 @@ _STOP_POLL_SECONDS = 0.05
 
 
 class Stop(Struct, frozen=True):
-    """Cancel the claim on this session. The payload of a notification."""
+    """The payload of a notification: the worker cancels its claim on this session."""
 
     session: str
     reason: str
@@ -108,7 +108,7 @@ class WorkerClaims:
         await self._removed.wait()
 
     async def take_new(self) -> AsyncGenerator[WorkerClaim]:
-        """The claims that were added, as they come."""
+        """Yield the claims that were added, as they come."""
         while True:
             while self._new:
                 yield self._new.popleft()
@@ -116,7 +116,7 @@ class WorkerClaims:
             await self._arrived.wait()
 
     def wake_all(self) -> None:
-        """Have all look for orders: a wake may have been lost."""
+        """Make every claim look for orders, because a wake may have been lost."""
         for claim in self.all:
             claim.wake()
 
@@ -125,7 +125,7 @@ class WorkerClaims:
             claim.cancel()
 
     def stop(self, payload: str) -> None:
-        """Cancel what a `Stop` names."""
+        """Cancel the claim that a `Stop` names."""
         stop = msgspec.json.decode(payload, type=Stop)
         for claim in self.of_session(stop.session):
             claim.cancel(stop.reason)
@@ -134,7 +134,7 @@ class WorkerClaims:
 async def stop_claim(
     database: Database, stop: Stop, is_claimed: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Have the worker that has the session end its claim, and wait for that."""
+    """Ask the worker that holds the session to end its claim, and wait until it has."""
     notify = "select pg_notify(refold.channel($1), $2)"
     payload = msgspec.json.encode(stop).decode()
     while await is_claimed():

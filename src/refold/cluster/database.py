@@ -59,7 +59,9 @@ _MISSING_TABLES = (
 
 
 class Notification(Struct, frozen=True):
-    """`kind` is the channel. "": a connection is there again, and some may have been lost."""
+    """A notification; `kind` is its channel. "": the connection was restored, and some may
+    have been lost.
+    """
 
     kind: str
     payload: str = ""
@@ -82,7 +84,7 @@ class Connection(Protocol):
 
 @lru_cache(maxsize=8)
 def database(url: str, tenant: str = "default") -> "Database":
-    """The connections of this process to the rows of a tenant in this database."""
+    """Return the connections of this process to the rows of a tenant in this database."""
     return Database(url, tenant)
 
 
@@ -133,7 +135,7 @@ class Database:
             send.close()
 
     def lock_name(self, session: str) -> str:
-        """What is locked for a session. Other tenants may have one with this id."""
+        """Return the name of a session's lock. Sessions of two tenants may have the same id."""
         return f"{self.tenant} {session}"
 
     async def lock(self, session: str, owner: object, *, shared: bool = False) -> bool:
@@ -160,7 +162,7 @@ class Database:
         self.call(lambda db: db.execute("select 1"))
 
     def stop_waiting(self) -> None:
-        """Wait for the database no longer if it is away: this process ends."""
+        """Stop waiting for an unreachable database, because this process ends."""
         self._is_patient = False
 
     def close(self) -> None:
@@ -228,7 +230,7 @@ class Database:
     async def _listen(
         self, kinds: Sequence[str], pass_on: Callable[[Notification], None]
     ) -> None:
-        """Listen on a connection of its own, on another one after it was lost."""
+        """Listen on a separate connection, and on a new one after it was lost."""
         while True:
             with suppress(JournalError), self._as_journal_errors():
                 connection = await self._connect()
@@ -434,7 +436,9 @@ def _suffix(shared: bool) -> str:
 
 
 def describe_place(url: str) -> str:
-    """The database that `url` names, without user and password. Raises `BadInput`."""
+    """Return the address of the database in `url` without user and password. Raises
+    `BadInput`.
+    """
     if not url.startswith(URL_SCHEMES):
         scheme = url.partition("://")[0][:_MAX_SCHEME_CHARS]  # a password may follow
         raise BadInput(

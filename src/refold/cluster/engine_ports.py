@@ -21,7 +21,9 @@ class _NatsInfo(Struct, frozen=True):
 
 
 def open_ports(temporal: str, nats: str) -> Sequence[str]:
-    """What is unsafe at `temporal`, HOST:PORT, and `nats`, a URL. "" is not looked at."""
+    """Return what is unsafe at `temporal`, HOST:PORT, and `nats`, a URL. An empty address
+    is skipped.
+    """
     problems = list[str]()
     with suppress(OSError):
         if temporal and _speaks_plainly(*_address(f"//{temporal}", _TEMPORAL_PORT)):
@@ -44,14 +46,16 @@ def _address(url: str, port: int) -> tuple[str, int]:
 
 
 def _speaks_plainly(host: str, port: int) -> bool:
-    """Whether a server answers HTTP/2 without TLS."""
+    """Return whether a server answers HTTP/2 without TLS."""
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         connection.sendall(_HTTP2_PREFACE)
         return len(frame := connection.recv(9)) > 3 and frame[3] == _SETTINGS_FRAME_TYPE
 
 
 def _lets_in(host: str, port: int) -> bool:
-    """Whether NATS demands neither a login nor a client certificate, by its first line."""
+    """Return whether NATS needs neither a login nor a client certificate, by its first
+    line.
+    """
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         line = b""
         while not line.endswith(b"\n") and len(line) < _MAX_INFO_BYTES:

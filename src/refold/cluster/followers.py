@@ -1,4 +1,4 @@
-"""Who in this process receives the documents of which session, for a `Bus`."""
+"""Delivers the documents of a session to those in this process that follow it, for a `Bus`."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress

@@ -50,9 +50,12 @@ class NatsBus:
                 "must be as in nats://user:password@host:4222"
             )
         self._url, self._report = url, report
-        other = "web" if role == "worker" else "worker"
+        other_role = "web" if role == "worker" else "worker"
         place = sha256(tenant.encode()).hexdigest()[:16]
-        self._sent, self._received = f"refold.{role}.{place}", f"refold.{other}.{place}"
+        self._sent, self._received = (
+            f"refold.{role}.{place}",
+            f"refold.{other_role}.{place}",
+        )
         self._client: Client | None = None
         self._followers = Followers()
         self._subscriptions = dict[str, Subscription]()
@@ -99,7 +102,9 @@ class NatsBus:
                     await self._unsubscribe(session)
 
     async def _subscribe(self, client: Client, session: str) -> None:
-        """Receive the documents of the session, once the server knows that."""
+        """Receive the documents of the session, from the time that the server has confirmed
+        the subscription.
+        """
         if session in self._subscriptions:
             return
 

@@ -59,7 +59,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def may_act(self) -> bool:
-        """Whether the person may give orders; an auditor only reads."""
+        """Return whether the person may give orders; an auditor may only read."""
         return self.role != "auditor"
 
 
@@ -116,14 +116,16 @@ class People:
         await self._execute(tenant, query)
 
     async def tenant_size(self, tenant: str) -> TenantSize:
-        """Raises `BadInput` if there is no such tenant."""
+        """Return the size of a tenant. Raises `BadInput` if there is no such tenant."""
         row: Any = await self._as_tenant(tenant, lambda db: db.fetchrow(_TENANTS_SQL))
         if row is None:
             raise unknown_tenant(tenant)
         return TenantSize(row["people"], row["sessions"], row["max_running"])
 
     async def tenants(self) -> Sequence[str]:
-        """The names of all tenants. Only the owner of the tables sees more than its own."""
+        """Return the names of all tenants. Only the owner of the tables sees more than the
+        current tenant.
+        """
         query = "select tenant from refold.tenant_settings order by tenant"
         rows: Any = await self._as_tenant("", lambda db: db.fetch(query))
         return [row["tenant"] for row in rows]
@@ -166,15 +168,19 @@ class People:
             "values($1, $2, $3, $4, $5, now() + make_interval(secs => $6))"
         )
         values = id_, _hash(secret), subject, kind, label, float(seconds)
-        old = "delete from refold.login where tenant = refold.tenant() and expires < now()"
-        await self._execute(tenant, old)
+        delete_expired = (
+            "delete from refold.login where tenant = refold.tenant() and expires < now()"
+        )
+        await self._execute(tenant, delete_expired)
         await self._execute(tenant, query, *values)
         if kind == "token":
             await self.note(tenant, subject, "token", detail=f"{id_} {label}")
         return f"{_encode(tenant)}.{id_}.{secret}"
 
     async def identify(self, secret: str, kind: LoginKind) -> Identity | None:
-        """The person whose secret this is; None if it is invalid, expired or revoked."""
+        """Return the person whose secret this is; None if it is invalid, expired or
+        revoked.
+        """
         parts = secret.split(".")
         if len(parts) != 3 or (tenant := _decode(parts[0])) is None:
             return None
@@ -189,7 +195,9 @@ class People:
         return Identity(tenant, row["subject"], row["role"], row["name"], row["login"])
 
     async def revoke(self, tenant: str, actor: str, id_: str, of: str = "") -> bool:
-        """End a login or a token; with `of`, only one of this person. False if there is none."""
+        """End a login or a token. With `of`, only if it belongs to this person. Returns
+        False if there is none.
+        """
         query = (
             "delete from refold.login where tenant = refold.tenant() and id = $1 "
             "and ($2 = '' or subject = $2) returning subject"
@@ -200,7 +208,7 @@ class People:
         return subject is not None
 
     async def tokens(self, tenant: str, subject: str = "") -> Sequence[ApiToken]:
-        """The tokens of a person; "": of all."""
+        """Return the tokens of a person; of all people if it is ""."""
         query = (
             "select id, subject, label, created, expires from refold.login where kind = 'token' "
             "and tenant = refold.tenant() and ($1 = '' or subject = $1) order by created, id"
@@ -237,7 +245,9 @@ class People:
         await self.note(tenant, actor, "person", detail=f"{subject} {changes.strip()}")
 
     async def delete_person(self, tenant: str, subject: str) -> None:
-        """Delete name, address, logins and tokens. What they did keeps their subject."""
+        """Delete the name, address, logins and tokens of a person. Records of what they did
+        keep their subject.
+        """
         query = (
             "delete from refold.person where tenant = refold.tenant() and subject = $1 "
             "returning true"
@@ -247,7 +257,7 @@ class People:
         await self.note(tenant, "", "delete person", detail=subject)
 
     async def sessions_begun_by(self, tenant: str, subject: str) -> Sequence[str]:
-        """The sessions that this person began and that still exist."""
+        """Return the sessions that this person began and that still exist."""
         query = (
             "select distinct a.session from refold.audit a join refold.journal j "
             "on j.tenant = a.tenant and j.session = a.session and j.lines > 0 "
@@ -266,7 +276,7 @@ class People:
     async def audit(
         self, tenant: str, after: int = 0, limit: int = 1000, actor: str | None = None
     ) -> Sequence[AuditEntry]:
-        """What was done, oldest first, after the line with this number."""
+        """Return the lines of the audit after the one with this number, oldest first."""
         query = (
             "select number, happened, actor, action, session, detail from refold.audit "
             "where tenant = refold.tenant() and number > $1 and ($3::text is null or actor = $3) "
@@ -305,7 +315,7 @@ def unknown_person(tenant: str, subject: str) -> BadInput:
 
 
 def _hash(secret: str) -> bytes:
-    """The hash of 256 random bits, which need no salt."""
+    """Return the hash of a secret: 256 random bits, which need no salt."""
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 

@@ -31,7 +31,9 @@ class SealingKeys(Struct, frozen=True):
 
     @classmethod
     def read(cls, file: Path) -> "SealingKeys":
-        """One key in base64 a line. Raises `BadInput` if others can read the file."""
+        """Read the keys: one in base64 a line. Raises `BadInput` if others can read the
+        file.
+        """
         try:
             if file.stat().st_mode & 0o007:
                 raise BadInput(
@@ -52,7 +54,9 @@ class SealingKeys(Struct, frozen=True):
         return _FORMAT_BYTE + _id(self.keys[0]) + nonce + sealed
 
     def open(self, sealed: bytes, tenant: str, name: str) -> str:
-        """Raises `BadInput` if no key fits, or the value is of another tenant or name."""
+        """Decrypt a sealed value. Raises `BadInput` if no key fits, or it belongs to
+        another tenant or name.
+        """
         from cryptography.exceptions import InvalidTag  # an extra
 
         nonce = sealed[_HEAD_BYTES - _NONCE_BYTES : _HEAD_BYTES]

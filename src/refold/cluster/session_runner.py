@@ -31,7 +31,7 @@ _POLL_SECONDS = 2.0  # between two looks for jobs; a notification ends the wait
 
 
 class ProcrastinateRunner:
-    """Wakes sessions, and, while it runs, has the claims of this worker.
+    """Wakes sessions, and, while it runs, holds the claims of this worker.
 
     `on_full` is called while sessions wait because the tenant may have no more at work.
     """
@@ -71,7 +71,9 @@ class ProcrastinateRunner:
         return self._claims.take_new()
 
     async def run(self) -> None:
-        """Fetch claims until this is cancelled. What this worker still has goes to others then."""
+        """Fetch claims until this is cancelled. Then give the remaining claims to other
+        workers.
+        """
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._beat)
@@ -86,7 +88,7 @@ class ProcrastinateRunner:
                 await self._database.run(lambda db: db.execute(query, self._worker))
 
     async def drain(self) -> None:
-        """Take no further claims, and wait until those that there are have ended."""
+        """Take no further claims, and wait until the present ones have ended."""
         self._is_draining = True
         self._claims.cancel_all()
         while self._claims or self._ended:
@@ -169,10 +171,12 @@ class ProcrastinateRunner:
         return is_ready and len(self._claims) < self._max_claims
 
     async def _fetch_one(self) -> bool:
-        known = [*self._claims.numbers, *self._ended]
+        claim_numbers = [*self._claims.numbers, *self._ended]
         query = "select number, session from refold.fetch_claim($1, $2)"
         worker = self._worker
-        row: Any = await self._database.run(lambda db: db.fetchrow(query, worker, known))
+        row: Any = await self._database.run(
+            lambda db: db.fetchrow(query, worker, claim_numbers)
+        )
         if row is None:
             return False
         if row["session"] is None:

@@ -90,7 +90,7 @@ from refold.journal j {_TREE_SQL} and lines > 0
 """
 
 
-def _no_progress(done: int, remaining: int) -> None:
+def _no_progress(copied: int, remaining: int) -> None:
     return
 
 
@@ -117,14 +117,14 @@ class PostgreSQLSessions:
         return StoredSession(session, row["changed"]) if row else None
 
     def sessions(self) -> Iterator[StoredSession]:
-        changed, session, more = inf, "", True
-        while more:
+        changed, session, has_more = inf, "", True
+        while has_more:
             after = changed, session
             rows = self._database.call(lambda db, after=after: db.fetch(NEWEST_SQL, *after))
             for row in rows:
                 session, changed = row["session"], row["changed"]
                 yield StoredSession(session, changed)
-            more = len(rows) == _PAGE_SESSIONS
+            has_more = len(rows) == _PAGE_SESSIONS
 
     def newest_of(self, directory: Path) -> StoredSession | None:
         real, silent = os.path.realpath(directory), None
@@ -195,7 +195,7 @@ class PostgreSQLSessions:
         return self.blobs.get(session, name)
 
     def refuse_links(self, session: str) -> None:
-        """There are none."""
+        """Do nothing: a session in a database has no file that could be a link."""
 
     def writer(self, session: str) -> SessionWriter | None:
         holder = self._holder(session)
@@ -205,8 +205,8 @@ class PostgreSQLSessions:
 
     def is_locked_by(self, session: str, pid: int) -> bool:
         holder = self._holder(session)
-        here = os.uname().nodename
-        return holder is not None and (holder.pid, holder.host) == (pid, here)
+        hostname = os.uname().nodename
+        return holder is not None and (holder.pid, holder.host) == (pid, hostname)
 
     def path(self, session: str) -> Path:
         return JournalDirectory(self.root).path(session)
@@ -251,10 +251,10 @@ class PostgreSQLSessions:
 
     def check(self, session: str) -> "JournalCheck":
         with self._as_files(session) as files:
-            found = files.check(session)
-        here = Path(self.location(session))
-        damages = tuple(replace(damage, file=here) for damage in found.damages)
-        return replace(found, path=here, damages=damages)
+            report = files.check(session)
+        directory = Path(self.location(session))
+        damages = tuple(replace(damage, file=directory) for damage in report.damages)
+        return replace(report, path=directory, damages=damages)
 
     def pack(self, session: str, *, children: bool = True) -> "PackedCopy":
         with self._as_files(session) as files:
@@ -291,12 +291,12 @@ class PostgreSQLSessions:
             await self._database.run(lambda db: _delete_rows(db, session))
 
     def _holder(self, session: str) -> writer_lock.Writer | None:
-        """The process that holds the lock of the session."""
+        """Return the process that holds the lock of the session."""
         row = self._row(_LOCKED_SQL, session)
         return parse_holder(row["holder"]) if row is not None and row["locked"] else None
 
     def _has_no_user(self, session: str) -> bool:
-        """Whether no user works in the session: a check of claims, or a run of a schedule."""
+        """Return whether no user began or resumed it: it checks claims, or is a scheduled run."""
         started = self._first_event(session)
         if not isinstance(started, SessionStarted) or not started.schedule:
             return isinstance(started, SessionStarted) and bool(started.checks)
@@ -312,7 +312,7 @@ class PostgreSQLSessions:
 
     @contextmanager
     def _as_files(self, session: str) -> Generator[JournalDirectory]:
-        """The session and its subagents as files, as they are."""
+        """Copy the session and its subagents to files, unchanged."""
         with tempfile.TemporaryDirectory(prefix="refold-session-") as above:
             files = JournalDirectory(Path(above) / "sessions")
             self._write_files(files, session)

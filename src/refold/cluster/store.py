@@ -111,7 +111,7 @@ def held_error(session: str, holder: Writer) -> Held:
 
 
 def parse_holder(text: str) -> Writer:
-    """The process that leased a session last, from the session's row."""
+    """Read from the row of a session which process leased it last."""
     try:
         return msgspec.json.decode(text, type=Writer)
     except msgspec.DecodeError:

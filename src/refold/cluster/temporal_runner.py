@@ -76,7 +76,7 @@ _EPOCH_START, _ONE_MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(mic
 
 
 class TemporalRunner:
-    """Wakes sessions, and, while it runs, has the claims of this worker.
+    """Wakes sessions, and, while it runs, holds the claims of this worker.
 
     `report` is called with what keeps it from running, and `on_full` while sessions wait because the
     tenant may have no more at work.
@@ -145,7 +145,7 @@ class TemporalRunner:
                     await anyio.sleep(_RETRY_SECONDS)
 
     async def drain(self) -> None:
-        """Take no further claims, and wait until those that there are have ended."""
+        """Take no further claims, and wait until the present ones have ended."""
         self._is_draining = True
         self._claims.cancel_all()
         async with anyio.create_task_group() as group:
@@ -155,7 +155,7 @@ class TemporalRunner:
                 await self._claims.wait_removed()
 
     async def _run_worker(self, client: Client) -> None:
-        """Poll for activities until a drain has ended. Cancelled, it stops at once."""
+        """Poll for activities until a drain has ended. A cancellation stops it at once."""
         self._worker = worker = Worker(
             client,
             task_queue=self._queue,
@@ -282,7 +282,9 @@ class TemporalRunner:
                 self._claims.wake_all()
 
     async def _is_claimed(self, session: str) -> bool:
-        """Whether a worker runs the activity. One that is dead does until its heartbeat is missed."""
+        """Return whether a worker runs the activity. A dead worker counts until its
+        heartbeat is missed.
+        """
         with self._as_errors():
             client = await self._connect()
             handle = client.get_workflow_handle(self._workflow_id(session))
@@ -321,14 +323,18 @@ def _ignore() -> None:
 
 
 class _Wakes(Struct):
-    """The ids of wakes that came since the last time that a claim took its orders, and before."""
+    """The ids of wakes: those that came since a claim last took its orders, and those
+    before.
+    """
 
     received: list[str] = field(default_factory=list[str])
     taken: list[str] = field(default_factory=list[str])
 
 
 def _connection_options(address: str) -> dict[str, Any]:
-    """What `Client.connect` gets. Raises `BadInput` if the settings of Temporal cannot be read."""
+    """Return the options of `Client.connect`. Raises `BadInput` if the settings of Temporal
+    cannot be read.
+    """
     try:
         options: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
     except (RuntimeError, ValueError, OSError) as error:

@@ -30,13 +30,13 @@ class TenantSecrets:
         self._database, self._keys = database, keys
 
     def read(self, name: str) -> str | None:
-        """Raises `BadInput` if no key opens it."""
+        """Return the value of a secret. Raises `BadInput` if no key opens it."""
         query = f"select sealed from refold.secret {_OWN_ROW}"
         sealed = self._database.call(lambda db: db.fetchval(query, name))
         return None if sealed is None else self._open(name, sealed)
 
     def read_all(self, prefix: str) -> dict[str, str]:
-        """The secrets whose names begin with `prefix`, by the rest of their names."""
+        """Return the secrets whose names begin with `prefix`, by the rest of their names."""
         return {
             name.removeprefix(prefix): self._open(name, sealed)
             for name, sealed in self._rows(prefix)
@@ -51,17 +51,19 @@ class TenantSecrets:
         self._database.call(lambda db: db.execute(query, name, sealed))
 
     def reseal(self) -> int:
-        """Seal what older keys sealed with the newest one. Returns how many there were."""
-        old = [row for row in self._rows("") if not self._keys.is_newest(row[1])]
+        """Seal the secrets of older keys with the newest one, and return how many there
+        were.
+        """
+        old_rows = [row for row in self._rows("") if not self._keys.is_newest(row[1])]
         # A worker may have written a newer value meanwhile.
         query = f"update refold.secret set sealed = $2 {_OWN_ROW} and sealed = $3"
         tenant = self._database.tenant
         changes = [
             (name, self._keys.seal(self._open(name, sealed), tenant, name), sealed)
-            for name, sealed in old
+            for name, sealed in old_rows
         ]
         self._database.call(lambda db: db.executemany(query, changes))
-        return len(old)
+        return len(old_rows)
 
     def _rows(self, prefix: str) -> Sequence[tuple[str, bytes]]:
         query = (
@@ -76,13 +78,13 @@ class TenantSecrets:
 
 
 def list_secrets(database: Database) -> Sequence[SecretRow]:
-    """The names of a tenant's secrets. Needs no key."""
+    """Return the names of a tenant's secrets. No key is needed."""
     query = "select name, changed from refold.secret where tenant = refold.tenant() order by name"
     rows: Any = database.call(lambda db: db.fetch(query))
     return [SecretRow(*row.values()) for row in rows]
 
 
 def remove_secret(database: Database, name: str) -> bool:
-    """Remove a secret; False if there was none. Needs no key."""
+    """Remove a secret, and return whether there was one. No key is needed."""
     query = f"delete from refold.secret {_OWN_ROW} returning true"
     return bool(database.call(lambda db: db.fetchval(query, name)))

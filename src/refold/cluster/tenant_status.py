@@ -24,7 +24,9 @@ select
 
 
 class TenantStatus(Struct, frozen=True):
-    """With Temporal, that knows what is at work and what waits, and both are 0 here."""
+    """What a tenant has at work and what waits. With Temporal both are 0: only Temporal
+    knows them.
+    """
 
     sessions: int
     open_orders: int
@@ -35,6 +37,6 @@ class TenantStatus(Struct, frozen=True):
 
 
 async def read_status(database: Database) -> TenantStatus:
-    """As the owner of the tables: nodes may not read the queue."""
+    """Read the status as the owner of the tables, because nodes may not read the queue."""
     row: Any = await database.run(lambda db: db.fetchrow(_STATUS_SQL))
     return TenantStatus(workers=await list_workers(database), **dict(row))

@@ -38,7 +38,7 @@ update refold.worker set is_draining = true where tenant = refold.tenant() and i
 
 
 class WorkerStatus(Struct, frozen=True):
-    """A worker that beats. `sessions` are those that it has a claim on."""
+    """A worker with a current heartbeat. `sessions` are those that it has a claim on."""
 
     id: str
     place: str
@@ -47,7 +47,9 @@ class WorkerStatus(Struct, frozen=True):
 
 
 class WorkerRow:
-    """The row of this process. `count` returns the number of its sessions."""
+    """The row of this process in the table of workers. `count` returns the number of its
+    sessions.
+    """
 
     def __init__(self, database: Database, count: Callable[[], int]) -> None:
         self.id = os.urandom(4).hex()
@@ -56,7 +58,7 @@ class WorkerRow:
         self._is_draining, self._told = False, anyio.Event()
 
     async def run(self) -> None:
-        """Beat until this is cancelled, and delete the row then."""
+        """Update the heartbeat until this is cancelled, and delete the row then."""
         try:
             while True:
                 with suppress(JournalError):  # the next beat tries again
@@ -73,7 +75,7 @@ class WorkerRow:
         await self._told.wait()
 
     def show_draining(self) -> None:
-        """Show in the row that this worker drains, also without `drain`."""
+        """Show in the row that this worker drains, even if `drain` did not ask for it."""
         self._is_draining = True
 
     async def _beat(self, db: Connection) -> bool:
@@ -84,7 +86,7 @@ class WorkerRow:
 
 
 async def list_workers(database: Database) -> Sequence[WorkerStatus]:
-    """The workers of the tenant that beat."""
+    """Return the workers of the tenant that have a current heartbeat."""
     rows: Any = await database.run(lambda db: db.fetch(_WORKERS_SQL))
     return [WorkerStatus(*row.values()) for row in rows]
 
@@ -92,13 +94,15 @@ async def list_workers(database: Database) -> Sequence[WorkerStatus]:
 async def drain(
     database: Database, ids: Sequence[str], show: Callable[[WorkerStatus], None]
 ) -> None:
-    """Have these workers drain, and wait until they have ended. `show` gets each that has."""
+    """Ask these workers to drain, and wait until they have ended. `show` is called with
+    each that has.
+    """
     await database.run(lambda db: db.execute(_DRAIN_SQL, list(ids)))
-    known = {
+    draining = {
         worker.id: worker for worker in await list_workers(database) if worker.id in ids
     }
-    while known:
+    while draining:
         await anyio.sleep(_BEAT_SECONDS)
         present = {worker.id for worker in await list_workers(database)}
-        for id_ in known.keys() - present:
-            show(known.pop(id_))
+        for id_ in draining.keys() - present:
+            show(draining.pop(id_))

@@ -25,7 +25,9 @@ _USED_LINKS = "used-links"  # beside the secret: an empty file for each, until i
 
 
 class Access:
-    """Tokens of one secret of 32 random bytes. `used_file` is the directory of used launch tokens."""
+    """Launch tokens and cookies that are derived from one secret of 32 random bytes.
+    `used_file` is the directory of used launch tokens.
+    """
 
     def __init__(self, secret: bytes, used_file: Path) -> None:
         self._secret, self._used = secret, used_file
@@ -42,8 +44,8 @@ class Access:
     def redeem(self, token: str) -> str:
         """Return the cookie for a launch token; "" if it is invalid, expired or used."""
         body, _, seal = token.rpartition(".")
-        right = self._derive(f"launch {body}")[:32]
-        if not hmac.compare_digest(seal.encode(), right.encode()):
+        expected = self._derive(f"launch {body}")[:32]
+        if not hmac.compare_digest(seal.encode(), expected.encode()):
             return ""
         if int(body.partition(".")[0]) < time.time() or not self._mark_used(body):
             return ""

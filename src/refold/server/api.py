@@ -41,7 +41,7 @@ class Problem(Struct, frozen=True):
 
 
 class MediaTypes(Struct, frozen=True):
-    """Bytes of one of these media types."""
+    """The media types of a response whose body is bytes."""
 
     names: tuple[str, ...]
 
@@ -51,7 +51,9 @@ class NotThere(BadInput):
 
 
 class _SessionId(StringConvertor):
-    """The id of a session, or of a subagent: ID/child-1, also with the slash as %2F."""
+    """The path converter for the id of a session, or of a subagent: ID/child-1, also with
+    the slash as %2F.
+    """
 
     regex = r"[^/]+(?:/child-[0-9]+)*"
 
@@ -121,7 +123,8 @@ class Api:
             return dict.fromkeys(media, schema)
         if isinstance(kind, tuple):
             parts = [
-                self._content(one)[_JSON_TYPE]["schema"] for one in cast("tuple[Any]", kind)
+                self._content(member)[_JSON_TYPE]["schema"]
+                for member in cast("tuple[Any]", kind)
             ]
             return {_JSON_TYPE: {"schema": {"anyOf": parts}}}
         if kind not in self._kinds:

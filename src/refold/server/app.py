@@ -67,7 +67,7 @@ def application(
     webhooks: Webhooks | None = None,
     terminals: Terminals | None = None,
 ) -> App:
-    """The whole server, without a socket."""
+    """Return the application of the server, without a socket."""
     safe = setup.tls or not setup.beyond_loopback  # what is sent cannot be read on its way
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
@@ -83,7 +83,7 @@ def application(
 
 
 def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -> None:
-    """Add what every server answers. `safe`: what is sent cannot be read on its way."""
+    """Add the routes that every server has. `safe`: no request can be read on its way."""
     _add_access(api, host, access, tls=tls)
     add_rest(api, host)
     add_commands(api, host)
@@ -125,23 +125,25 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
 
         A program says for which person it is; a page makes links for its own person only.
         """
-        own = acting_person()
-        name = person if not own else "" if own == PAGE_PERSON else own
+        acting = acting_person()
+        name = person if not acting else "" if acting == PAGE_PERSON else acting
         return json_response(Launched(access.new_launch(name)), 201)
 
 
 def _add_pages(app: FastAPI, access: Access, pages: PageFiles) -> None:
-    """The pages. Without a cookie there is one that trades the launch token for it."""
-    here = files("refold.server")
+    """Add the routes of the pages. A browser without a cookie gets the page that trades a
+    launch token for one.
+    """
+    package_files = files("refold.server")
 
     async def page(request: Request) -> Response:
         if not access.has_cookie(request.cookies.get(access.cookie_name, "")):
-            data = (here / "login.html").read_bytes()
+            data = (package_files / "login.html").read_bytes()
             return Response(data, 401, media_type="text/html; charset=utf-8")
         return pages.page(request.url.path)
 
     async def script() -> Response:
-        data = (here / "login.js").read_bytes()
+        data = (package_files / "login.js").read_bytes()
         return Response(data, media_type="text/javascript; charset=utf-8")
 
     for path in PAGE_FILES:
@@ -175,6 +177,8 @@ async def serve(
 
 
 async def _read_list_ahead(host: Host) -> None:
-    """Index the sessions, and import what lists need, while the user opens the page."""
+    """Index the sessions, and import the modules of the list, while the user opens the
+    page.
+    """
     with suppress(RefoldError, OSError):  # a list that is asked for reports it
         await to_thread.run_sync(host.stored.newest, 1)

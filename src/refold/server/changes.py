@@ -109,7 +109,7 @@ def add_changes(api: Api, host: Host) -> None:
 def _readable_changes(
     chat: Conversation, changes: Iterable[Changed]
 ) -> list[tuple[str, Changed]]:
-    """The changes of files that may be read, each with the name of its file."""
+    """Return the changes of files that may be read, each with the name of its file."""
     workspace = chat.session.workspace
     files, directory = workspace.files, workspace.root
     return [

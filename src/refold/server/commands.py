@@ -121,12 +121,12 @@ def _add_table(api: Api, host: Host) -> None:
         """
         chat = await open_conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
-        others = (
+        extra_commands = (
             {"name": f"/{entry.name}", "usage": entry.takes, "description": entry.about}
             for entry in named
             if find(entry.name) is None
         )
-        return json_response([*_table(), *others])
+        return json_response([*_table(), *extra_commands])
 
     @api.route("GET", "/api/commands", list[Row])
     async def of_all() -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -138,12 +138,12 @@ def _add_table(api: Api, host: Host) -> None:
         """One command; for an unknown name, a `problem` with the nearest one."""
         if (command := find(name.lower())) is not None:
             return json_response(_row(command))
-        own = await host.offers("commands")
-        for row in own:
+        commands = await host.offers("commands")
+        for row in commands:
             if row["name"] == f"/{name}":
                 return json_response(row)
         return json_response(
-            {"problem": unknown_command_error(name, (str(row["name"]) for row in own))}
+            {"problem": unknown_command_error(name, (str(row["name"]) for row in commands))}
         )
 
 
@@ -213,7 +213,7 @@ async def _run(context: "_PageContext", text: str) -> CommandOutput:
 
 
 class _Unanswered(Exception):
-    """Raised by a question that has no answer yet: the command ends here."""
+    """Raised by a question that has no answer yet, which ends the command."""
 
     def __init__(self, question: CommandQuestion) -> None:
         super().__init__(question.title)
@@ -233,9 +233,9 @@ class _PageContext(HostedContext):
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        room, dial = self.look.width, picker.dial
+        width, dial = self.look.width, picker.dial
         items = [
-            ListItem(choice.id, _to_pieces(choice.row(room)), choice.groups)
+            ListItem(choice.id, _to_pieces(choice.row(width)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]
         ]
         answer = self._next_answer(
@@ -249,7 +249,7 @@ class _PageContext(HostedContext):
         return picked if selection and selection.id == answer.answer else None
 
     def _next_answer(self, question: CommandQuestion) -> GivenAnswer:
-        """Return the next answer, if it was given to this question."""
+        """Return the next of the answers, if it belongs to this question."""
         answer = self._answers.pop(0) if self._answers else None
         if answer is None or answer.question != question.title:
             raise _Unanswered(question)

@@ -144,11 +144,11 @@ def _digest(if_match: str) -> str:
 def _attachment(path: str) -> dict[str, str]:
     """Return an RFC 6266 header: a name that every browser reads, and the exact one."""
     name = path.rpartition("/")[2]
-    plain = "".join(
+    ascii_name = "".join(
         c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name
     )
     exact = quote(name, safe="", errors="replace")
     return {
-        "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}",
+        "content-disposition": f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{exact}",
         "content-security-policy": "sandbox; default-src 'none'",
     }

@@ -120,10 +120,10 @@ def _add_servers(api: Api, host: Host) -> None:
     @api.route("POST", path, ServerList, status=201, body=NewServer)
     async def add_server(request: Request) -> Response:
         """Add a server to the user's own file, as `refold mcp add` does; starts nothing."""
-        new = await read_body(request, NewServer)
+        server = await read_body(request, NewServer)
 
         def add(launch: Launch) -> ServerList:
-            mcp_servers.add_server(launch.app, new)
+            mcp_servers.add_server(launch.app, server)
             return mcp_servers.list_servers(launch.app)
 
         listed = await _run_in_folder(host, "", add)
@@ -137,9 +137,9 @@ def _add_servers(api: Api, host: Host) -> None:
         def remove(launch: Launch) -> str:
             return find_or_404(mcp_servers.remove_own, launch.app, name, data=data)
 
-        left = await _run_in_folder(host, "", remove)
+        data_directory = await _run_in_folder(host, "", remove)
         host.reload_settings()
-        return json_response(RemovedServer(left))
+        return json_response(RemovedServer(data_directory))
 
     @api.route("POST", f"{path}/{{name}}/test", ServerRow)
     async def try_server(name: str, folder: Folder = "") -> Response:
@@ -149,8 +149,8 @@ def _add_servers(api: Api, host: Host) -> None:
     @api.route("POST", f"{path}/{{name}}/accept", ServerRow, body=SeenDifferences)
     async def accept(request: Request, name: str, folder: Folder = "") -> Response:
         """Accept the changed tools of a server, if they are those that were shown."""
-        seen = await read_body(request, SeenDifferences)
-        row = await _run_in_folder(host, folder, _connection_test(name, seen.differences))
+        shown = await read_body(request, SeenDifferences)
+        row = await _run_in_folder(host, folder, _connection_test(name, shown.differences))
         host.reload_settings()
         return json_response(row)
 
@@ -213,9 +213,9 @@ def _add_notes(api: Api, host: Host) -> None:
     @api.route("POST", f"{SETTINGS_PATH}/notes", Confirmation, status=201, body=NewNote)
     async def add_note(request: Request, folder: Folder = "") -> Response:
         """Store a note."""
-        new = await read_body(request, NewNote)
+        note = await read_body(request, NewNote)
         text = await _run_in_folder(
-            host, folder, lambda s: knowledge.add_note(s.app, new.text)
+            host, folder, lambda s: knowledge.add_note(s.app, note.text)
         )
         return json_response(Confirmation(text), 201)
 

@@ -58,7 +58,7 @@ _RESPONSE_HEADERS: Mapping[bytes, bytes] = {
 
 
 class Rejected(Exception):
-    """Why a request is refused."""
+    """Raised to refuse a request, with the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -82,22 +82,26 @@ class Names(Struct, frozen=True):
 
 
 class CallerAccess(Protocol):
-    """Decides who may use the server. What it learns of a caller it may leave in the `scope`."""
+    """Decides who may use the server. It may store what it learns of a caller in the
+    `scope`.
+    """
 
     @property
     def cookie_name(self) -> str: ...
 
     @property
     def landing(self) -> Collection[str]:
-        """Public paths to which pages of other sites may lead."""
+        """Return the public paths to which pages of other sites may lead."""
         ...
 
     async def admit_program(self, token: str, scope: Scope) -> str | None:
-        """The person for whom a program acts; "": it names its person itself. None: refused."""
+        """Return the person for whom a program acts. "": the program names its person
+        itself. None: refused.
+        """
         ...
 
     async def admit_page(self, cookie: str, scope: Scope) -> str | None:
-        """The person of a page. None: refused."""
+        """Return the person of a page. None: refused."""
         ...
 
 
@@ -139,8 +143,9 @@ class Guard:
         """Return the limit of the body in bytes, and the person of a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.single("host")
-        whole = not scope["path"].startswith("/")  # an absolute URI, with a host of its own
-        if whole or host is None or host.lower() not in self._names.hosts:
+        # An absolute URI has a host of its own.
+        is_absolute = not scope["path"].startswith("/")
+        if is_absolute or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
         origin = headers.single("origin")
         if headers.has("origin") and origin not in self._names.origins:
@@ -192,8 +197,8 @@ class _Headers:
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._found = dict[str, list[str]]()
         for name, value in pairs:
-            known = self._found.setdefault(name.decode("latin-1").lower(), [])
-            known.append(value.decode("latin-1"))
+            values = self._found.setdefault(name.decode("latin-1").lower(), [])
+            values.append(value.decode("latin-1"))
 
     def has(self, name: str) -> bool:
         return name in self._found
@@ -258,9 +263,9 @@ def _with_limit(receive: Receive, limit: int) -> Receive:
 def _with_headers(send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = {name.lower() for name, _ in message["headers"]}
-            more = [pair for pair in _RESPONSE_HEADERS.items() if pair[0] not in own]
-            message = {**message, "headers": [*message["headers"], *more]}
+            present = {name.lower() for name, _ in message["headers"]}
+            added = [pair for pair in _RESPONSE_HEADERS.items() if pair[0] not in present]
+            message = {**message, "headers": [*message["headers"], *added]}
         await send(message)
 
     return send_with_headers

@@ -96,10 +96,10 @@ def names_of(setup: ListenOptions, listener: socket.socket) -> Names:
 
 
 def _host_names(setup: ListenOptions) -> Sequence[str]:
-    own = setup.host
-    if own in ("0.0.0.0", "::"):
-        own = _own_address(own)
-    names = [*setup.names, f"[{own}]" if ":" in own else own]
+    host = setup.host
+    if host in ("0.0.0.0", "::"):
+        host = _own_address(host)
+    names = [*setup.names, f"[{host}]" if ":" in host else host]
     return [*names, "127.0.0.1", "localhost", "[::1]"]
 
 

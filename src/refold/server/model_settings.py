@@ -108,12 +108,12 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         """
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
-        keys, new = await _keys(host), await read_body(request, NewKey)
-        spec, key = find_or_404(keys.spec, name), new.key.strip()
+        keys, new_key = await _keys(host), await read_body(request, NewKey)
+        spec, key = find_or_404(keys.spec, name), new_key.key.strip()
         check = await keys.check_new(spec, key)
         if check.refused:
             raise BadInput(check.text)
-        if not (check.good or new.unchecked):
+        if not (check.good or new_key.unchecked):
             return json_response(StoredKey(False, check.text))
         change = await to_thread.run_sync(keys.store, spec, key)
         choice = await _read_choice(host)
@@ -185,7 +185,9 @@ async def _keys(host: Host) -> ProviderKeys:
 
 
 async def _read_choice(host: Host) -> ModelChoice:
-    """Return the choice after a change, which counts for open conversations, too."""
+    """Return the choice of the model after a change, which also counts for open
+    conversations.
+    """
     host.reload_settings()
     async with host.start_in() as launch:
         return await to_thread.run_sync(model_settings.model_choice, launch)

@@ -51,10 +51,10 @@ class PageFiles:
     """
 
     def __init__(self, *, terminal: bool = False, people: bool = False) -> None:
-        every = _read(files("refold.server") / "pages", "")
+        all_files = _read(files("refold.server") / "pages", "")
         self._files = {
             name: data
-            for name, data in every
+            for name, data in all_files
             if terminal or not name.startswith(_TERMINAL_FILES)
         }
         if terminal:
@@ -91,7 +91,7 @@ class PageFiles:
         """
         scripts = self._transitive_imports(f"{posixpath.dirname(name)}/page.js")
         preloads = (
-            f'<link rel="modulepreload" href="/pages/{each}">\n' for each in scripts
+            f'<link rel="modulepreload" href="/pages/{script}">\n' for script in scripts
         )
         data = self._files[name].replace(
             b"</head>", "".join(preloads).encode() + b"</head>"

@@ -72,7 +72,7 @@ class ListedAs(Struct, frozen=True):
 
 
 async def open_conversation(host: Host, id_: str) -> Conversation:
-    """The open conversation. Raises `NotThere`, or `Held` if another process has it."""
+    """Return the open conversation. Raises `NotThere`, or `Held` if another process has it."""
     if (chat := host.conversation(id_)) is not None:
         return chat
     await check_exists(host, id_)
@@ -89,9 +89,9 @@ def _check_no_subagent(id_: str) -> None:
 
 
 async def check_exists(host: Host, id_: str) -> None:
-    """Raises `NotThere` for an id that no conversation has."""
-    known = bool(_ID_PATTERN.fullmatch(id_))
-    if not known or not await to_thread.run_sync(host.stored.exists, id_):
+    """Raise `NotThere` if no conversation has this id."""
+    is_id = bool(_ID_PATTERN.fullmatch(id_))
+    if not is_id or not await to_thread.run_sync(host.stored.exists, id_):
         raise NotThere(f"there is no conversation {id_!r}")
 
 
@@ -192,7 +192,9 @@ def _add_list(api: Api, host: Host) -> None:
 
 
 async def _change_tags(host: Host, id_: str, update: ConversationChanges) -> Session:
-    """Pin and archive, which are tags. In an idle session the time of last use stays."""
+    """Pin or archive a conversation, which sets tags. In an idle session the time of last
+    use stays.
+    """
     session = (await open_conversation(host, id_)).session
     tags = {PINNED_TAG: update.pinned, ARCHIVED_TAG: update.archived}
     changes = [
@@ -209,7 +211,9 @@ async def _change_tags(host: Host, id_: str, update: ConversationChanges) -> Ses
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:
-    """Whether its last turn was cut off, and not continued in this process."""
+    """Return whether the last turn of the session was cut off, and not continued in this
+    process.
+    """
     chat = host.conversation(id_)
     return chat is None or chat.cut_off
 
@@ -358,7 +362,7 @@ def _add_bytes(api: Api, host: Host) -> None:
 
 
 def image_type(data: bytes) -> str:
-    """The media type of an image that a page may show; "" for other data."""
+    """Return the media type of an image that a page may show; "" for other data."""
     kinds = (kind for begin, kind in _IMAGE_SIGNATURES.items() if data.startswith(begin))
     return next(kinds, "")
 

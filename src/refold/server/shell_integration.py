@@ -129,8 +129,12 @@ def write_hooks(
         file = _write(hooks / "bashrc", _BASH_HOOKS, nonce=nonce)
         return ShellStart((shell, "--rcfile", str(file), "-i"))
     if name == "zsh":
-        own = environ.get("ZDOTDIR") or environ.get("HOME", "/")
-        names = {"own": shlex.quote(own), "hooks": shlex.quote(str(hooks)), "nonce": nonce}
+        user_directory = environ.get("ZDOTDIR") or environ.get("HOME", "/")
+        names = {
+            "own": shlex.quote(user_directory),
+            "hooks": shlex.quote(str(hooks)),
+            "nonce": nonce,
+        }
         _write(hooks / ".zshenv", _ZSH_ENVIRONMENT, **names)
         _write(hooks / ".zshrc", _ZSH_HOOKS, **names)
         return ShellStart((shell, "-i"), {"ZDOTDIR": str(hooks)})
@@ -162,8 +166,8 @@ class MarkReader:
         The beginning of a mark is held back until the rest of it comes.
         """
         data = self._rest + piece
-        begun = _BEGUN_MARK_PATTERN.search(data)
-        end = begun.start() if begun else len(data)
+        incomplete = _BEGUN_MARK_PATTERN.search(data)
+        end = incomplete.start() if incomplete else len(data)
         self._rest = data[end:]
         marks, shown, position = list[Mark](), list[bytes](), 0
         for match in _MARK_PATTERN.finditer(data, 0, end):

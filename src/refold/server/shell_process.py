@@ -30,30 +30,34 @@ _LOOK_SECONDS = 0.02
 
 
 def find_shell(environ: Mapping[str, str], directory: str) -> str:
-    """The shell of the user: $SHELL, or else bash or sh."""
-    known = programs.Programs(environ, (directory,))
-    own = environ.get("SHELL", "")
-    names = (own, "bash", "sh")
-    return next((path for name in names if name and (path := known.find(name))), "/bin/sh")
+    """Return the shell of the user: $SHELL, or else bash or sh."""
+    found_programs = programs.Programs(environ, (directory,))
+    user_shell = environ.get("SHELL", "")
+    names = (user_shell, "bash", "sh")
+    return next(
+        (path for name in names if name and (path := found_programs.find(name))), "/bin/sh"
+    )
 
 
 class ShellProcess:
     """A running shell. Made by `run_shell`."""
 
     def __init__(
-        self, process: anyio.abc.Process, ours: int, nonce: str, hooks: Path
+        self, process: anyio.abc.Process, our_end: int, nonce: str, hooks: Path
     ) -> None:
-        self._process, self._our_end, self._hooks = process, ours, hooks
+        self._process, self._our_end, self._hooks = process, our_end, hooks
         self._marks = MarkReader(nonce)
         self.reports_commands = False
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Return the exit code of the shell, negative for a signal; None while it runs."""
         return self._process.returncode
 
     async def read(self) -> tuple[bytes, list[Mark]]:
-        """Wait for output, and return it with the command lines in it. Empty at its end."""
+        """Wait for output, and return it with the command lines in it. Returns no bytes at
+        its end.
+        """
         while True:
             await anyio.wait_readable(self._our_end)
             try:
@@ -73,7 +77,7 @@ class ShellProcess:
                 return shown, commands
 
     async def write(self, data: bytes) -> None:
-        """Write what was typed, as far and as soon as the programs read it."""
+        """Write the keys that the user typed. Waits while the programs read none."""
         while data:
             await anyio.wait_writable(self._our_end)
             with suppress(BlockingIOError):
@@ -88,7 +92,7 @@ class ShellProcess:
         return await self._process.wait()
 
     async def end(self) -> None:
-        """Hang up, and kill what is left of the session."""
+        """Hang up, and kill the remaining processes of the session."""
         leader = self._process.pid
         signal_session(leader, signal.SIGHUP)
         signal_session(leader, signal.SIGCONT)
@@ -108,22 +112,22 @@ async def run_shell(
     """Run a shell until the block ends. Raises `RefoldError` if it cannot be started."""
     nonce = secrets.token_hex(_NONCE_BYTES)
     hooks = Path(await to_thread.run_sync(tempfile.mkdtemp, None, "refold-shell-"))
-    ours, its = os.openpty()
+    our_end, shell_end = os.openpty()
     try:
-        os.set_blocking(ours, False)
-        termios.tcsetwinsize(its, (rows, columns))
+        os.set_blocking(our_end, False)
+        termios.tcsetwinsize(shell_end, (rows, columns))
         try:
             start = write_hooks(shell, nonce, hooks, environ)
             variables = {**environ, "SHELL": shell, **start.environ}
-            process = await start_in_terminal(start.words, directory, variables, its)
+            process = await start_in_terminal(start.words, directory, variables, shell_end)
         except (OSError, ValueError) as error:
             _remove(hooks)
             raise RefoldError(
                 f"{shell} could not be started in {directory}: {error}"
             ) from error
         finally:
-            os.close(its)
-        running = ShellProcess(process, ours, nonce, hooks)
+            os.close(shell_end)
+        running = ShellProcess(process, our_end, nonce, hooks)
         try:
             yield running
         finally:
@@ -131,11 +135,11 @@ async def run_shell(
                 await running.end()
                 await process.aclose()
     finally:
-        os.close(ours)
+        os.close(our_end)
 
 
 def _remove(hooks: Path) -> None:
-    """Remove the files of a hook, which are all in one directory."""
+    """Remove the directory with the files of a hook."""
     with suppress(OSError):
         for file in hooks.iterdir():
             file.unlink()

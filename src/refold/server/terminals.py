@@ -109,7 +109,7 @@ class Ended(_Frame, frozen=True, tag="ended"):
 
 
 class LaunchTokens:
-    """Tokens that were not used yet, with what each is for."""
+    """Launch tokens that were not used yet, with the conversation and person of each."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._uses = dict[str, tuple[str, str, float]]()  # conversation, person, expiry
@@ -124,9 +124,14 @@ class LaunchTokens:
         return token
 
     def redeem(self, token: str, conversation: str, person: str) -> bool:
-        """Use the token up, and return whether it was good for this."""
-        of, by, expiry = self._uses.pop(token, ("", "", 0.0))
-        return (of, by) == (conversation, person) and self._clock() < expiry
+        """Use up the token, and return whether it was made for this conversation and
+        person.
+        """
+        of_conversation, by_person, expiry = self._uses.pop(token, ("", "", 0.0))
+        return (of_conversation, by_person) == (
+            conversation,
+            person,
+        ) and self._clock() < expiry
 
 
 class Terminals:
@@ -173,7 +178,9 @@ class Terminals:
 
 
 def check_not_shared(setup: ListenOptions, permission: str) -> None:
-    """Raises `BadInput` for a server that others reach. `permission`: the flag and what it gives."""
+    """Raise `BadInput` for a server that others reach. `permission`: the flag and the right
+    that it gives.
+    """
     reached = next(
         (f"--{flag} {value}" for flag, value in (
             ("host", setup.host if setup.beyond_loopback else ""),
@@ -233,7 +240,7 @@ def add_terminals(api: Api, app: FastAPI, terminals: Terminals) -> None:
 
 
 async def _own_conversation(host: Host, id_: str) -> OwnConversation:
-    """The conversation, if this process can write its journal."""
+    """Return the conversation. Raises an error unless this process can write its journal."""
     chat = await open_conversation(host, id_)
     if not isinstance(chat, OwnConversation) or chat.holder:
         raise BadInput(_OPEN_ELSEWHERE)
@@ -241,7 +248,7 @@ async def _own_conversation(host: Host, id_: str) -> OwnConversation:
 
 
 async def _first_frame(socket: WebSocket) -> Start:
-    """The frame with the token. Raises `BadInput`."""
+    """Return the first frame, which has a launch token. Raises `BadInput`."""
     with anyio.move_on_after(FIRST_FRAME_SECONDS):
         message = await socket.receive()
         frame = _decode(message.get("text") or "")
@@ -284,7 +291,7 @@ class _Terminal:
         self._number, self._read_all = 0, anyio.Event()
 
     def finish(self, reason: Reason, problem: str = "") -> None:
-        """End it. The first reason counts."""
+        """End the terminal. If this is called again, the first reason stays."""
         if self._reason is None:
             self._reason, self._problem = reason, problem
         self._scope.cancel()
@@ -387,7 +394,7 @@ class _Terminal:
                 return
 
     def _take(self, message: Mapping[str, object], running: ShellProcess) -> None:
-        """Take a frame of the page. Raises `BadInput`."""
+        """Handle a frame of the page. Raises `BadInput`."""
         self._note_use()
         match message:
             case {"bytes": bytes(keys)}:

@@ -69,7 +69,7 @@ def add_websocket(app: FastAPI, host: Host) -> None:
 async def _follow_subagent(
     socket: WebSocket, feed: SubagentFeed, after: Cursor | Newest | None
 ) -> None:
-    """Send its documents, and refuse orders."""
+    """Send the documents of a subagent, and refuse orders."""
 
     async def send(frame: bytes) -> None:
         await socket.send_text(frame.decode())
@@ -90,7 +90,7 @@ async def _follow_subagent(
 
 
 def _refusal(text: str) -> Error:
-    """The document that refuses an order to a subagent."""
+    """Return the document that refuses an order to a subagent."""
     try:
         order = parse_order(text.encode(errors="surrogatepass"))
     except RefoldError as error:

@@ -41,7 +41,9 @@ class PeopleAccess:
         return _keep(scope, cookie, await self.identify_page(cookie))
 
     async def is_same(self, identity: Identity, scope: Scope) -> bool:
-        """Whether the person of an earlier request is still let in, with that role."""
+        """Return whether the person of an earlier request may still use the server, in the
+        same role.
+        """
         secret: str = scope[_SECRET_KEY]
         is_program = secret.startswith(TOKEN_PREFIX)
         identify = self.identify_program if is_program else self.identify_page
@@ -55,7 +57,7 @@ class PeopleAccess:
 
 
 def identity_of(scope: Scope) -> Identity:
-    """The person of a request that the guard let in."""
+    """Return the person whom the guard has identified for this request."""
     return scope[_IDENTITY_KEY]
 
 

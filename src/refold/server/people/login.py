@@ -33,7 +33,7 @@ _FAILURE_HTML = '<p id="said" role="alert">You are not logged in: {reason}.</p>'
 
 
 def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
-    """Add the pages, and what leads to them."""
+    """Add the pages of a login, and the routes that lead to them."""
     login = _LoginRoutes(access, client)
     for path in PAGE_FILES:
         app.add_api_route(path, login.page, include_in_schema=False)
@@ -48,9 +48,9 @@ class _LoginRoutes:
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:
         self._access, self._client = access, client
         self.page_files = PageFiles(people=True)
-        own = files("refold.server.people")
-        self._welcome = (own / "login.html").read_text()
-        self._script = (own / "people.js").read_bytes()
+        package_files = files("refold.server.people")
+        self._welcome = (package_files / "login.html").read_text()
+        self._script = (package_files / "people.js").read_bytes()
 
     async def page(self, request: Request) -> Response:
         cookie = request.cookies.get(self._access.cookie_name, "")

@@ -45,7 +45,7 @@ class Healthy(msgspec.Struct, frozen=True):
 
 
 class TenantHosts:
-    """The routes of each tenant whose people are here. Use it in a task group."""
+    """The routes of each tenant that has people connected. Use it in a task group."""
 
     def __init__(self, open_host: OpenHost, idle_seconds: float = IDLE_SECONDS) -> None:
         self._open_host, self._idle_seconds = open_host, idle_seconds
@@ -55,26 +55,26 @@ class TenantHosts:
 
     async def serve(self, tenant: str, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._lock:
-            if (there := self._apps.get(tenant)) is None:
+            if (tenant_app := self._apps.get(tenant)) is None:
                 assert self.group is not None, "it is used while the node runs"
-                there = self._apps[tenant] = await self.group.start(self._run, tenant)
-            there.requests += 1
+                tenant_app = self._apps[tenant] = await self.group.start(self._run, tenant)
+            tenant_app.requests += 1
         try:
-            await there.app(scope, receive, send)
+            await tenant_app.app(scope, receive, send)
         finally:
-            there.requests -= 1
-            there.used = anyio.current_time()
+            tenant_app.requests -= 1
+            tenant_app.used = anyio.current_time()
 
     async def _run(self, tenant: str, *, task_status: TaskStatus["_TenantApp"]) -> None:
         act_as_owner()  # a request of one person began this task
         async with self._open_host(tenant) as host, host.run():
-            there = _TenantApp(_routes_of(host))
-            task_status.started(there)
+            tenant_app = _TenantApp(_routes_of(host))
+            task_status.started(tenant_app)
             while True:
                 await anyio.sleep(self._idle_seconds / 4)
                 async with self._lock:
-                    unused = anyio.current_time() - there.used > self._idle_seconds
-                    if unused and not there.requests:
+                    unused = anyio.current_time() - tenant_app.used > self._idle_seconds
+                    if unused and not tenant_app.requests:
                         del self._apps[tenant]
                         return
 
@@ -115,10 +115,10 @@ class PeopleServer:
             raise Rejected(403, _READS_ONLY)
         id_ = _conversation_to_delete(scope)
         if id_ and identity.role != "admin":
-            own = await self._access.people.sessions_begun_by(
+            own_sessions = await self._access.people.sessions_begun_by(
                 identity.tenant, identity.subject
             )
-            if id_ not in own:
+            if id_ not in own_sessions:
                 raise Rejected(
                     403,
                     "only an administrator may delete a conversation that another began",
@@ -153,7 +153,7 @@ class PeopleServer:
 
 
 def _routes_of(host: Host) -> App:
-    """What a tenant's people may ask for. Settings, folders and commands are those of the node."""
+    """Return the routes for the people of a tenant, which change nothing of the node."""
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
 
@@ -170,13 +170,13 @@ def _routes_of(host: Host) -> App:
 
 
 def _conversation_to_delete(scope: Scope) -> str:
-    """The conversation that a request deletes; "" for other requests."""
+    """Return the id of the conversation that a request deletes; "" for other requests."""
     before, _, id_ = scope["path"].partition("/api/conversations/")
     return id_ if scope["method"] == "DELETE" and not before else ""
 
 
 def _reading(receive: Receive, send: Send) -> Receive:
-    """Messages of the client without orders, which are refused here."""
+    """Pass on the messages of an auditor's client, but refuse its orders."""
 
     async def receive_reads() -> Message:
         while True:
@@ -201,7 +201,7 @@ def _reading(receive: Receive, send: Send) -> Receive:
 def people_application(
     people: People, client: OidcClient, tenants: TenantHosts, names: Names
 ) -> App:
-    """The whole web node, without a socket."""
+    """Return the application of a web node with people, without a socket."""
     access = PeopleAccess(people, client.settings.public_url)
     public = (*PAGE_FILES, *PUBLIC_FILES, *PUBLIC_PATHS)
     return Guard(PeopleServer(access, client, tenants), access, names, public)
@@ -217,9 +217,9 @@ async def serve_people(
     """Serve until SIGINT or SIGTERM. `ready` is called with the public address."""
     public_url = client.settings.public_url.rstrip("/")
     with closing(listen(setup)) as listener:
-        own = names_of(setup, listener)
+        own_names = names_of(setup, listener)
         host = public_url.partition("://")[2].lower()
-        names = Names(own.hosts | {host}, frozenset({public_url}))
+        names = Names(own_names.hosts | {host}, frozenset({public_url}))
         tenants = TenantHosts(open_host)
         async with anyio.create_task_group() as tenants.group:
             app = people_application(people, client, tenants, names)
