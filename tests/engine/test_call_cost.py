@@ -110,13 +110,13 @@ def spend_budget(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     """Where a model answers the same again and again, until there is no money left."""
     policies = (going_on, converse, end_over_budget(budget))
     model = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
-    given_, store = (
+    scripted_world, store = (
         World(model, (weather,), policies, OPEN_HAND, budget=budget),
         MemoryStore(),
     )
 
     async def main() -> View:
-        session = await open_session(store, given_)
+        session = await open_session(store, scripted_world)
         await session.inbox.say("How is it everywhere?")
         return await session.run_turns()
 

@@ -139,13 +139,13 @@ async def run_step(step: Step, session: Session, model: Wild) -> None:
 
 
 async def run_life(
-    store: MemoryStore, given_: World, model: Wild, steps: Sequence[Step]
+    store: MemoryStore, scripted_world: World, model: Wild, steps: Sequence[Step]
 ) -> View:
-    session = model.session = await open_session(store, given_)
+    session = model.session = await open_session(store, scripted_world)
     for step in steps:
         if step.kind == "crash":  # the process dies with a line half through the turn
             del store.lines[len(store.lines) - step.n % 4 or 1 :]
-            session = model.session = await open_session(store, given_)
+            session = model.session = await open_session(store, scripted_world)
         await run_step(step, session, model)
         await session.run_turns()
         check(session.view, store)
@@ -218,9 +218,11 @@ def test_no_message_is_lost_around_a_compaction_in_many_random_sessions(life: Li
 
 def check_a_life(life: Life) -> None:
     store, model = MemoryStore(), Wild(life.answers, life.summary)
-    given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
+    scripted_world = world(
+        model, 12, life.shares, window=life.window, longest_result=life.window
+    )  # type: ignore[arg-type]
 
-    anyio.run(run_life, store, given_, model, life.steps)
+    anyio.run(run_life, store, scripted_world, model, life.steps)
 
     for entry in entries(store):
         if isinstance(event := entry.event, Compacted):

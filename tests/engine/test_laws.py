@@ -251,8 +251,8 @@ def test_turn_ends_with_a_valid_outcome_for_any_model_output(
     script: list[Line], may_book: bool
 ) -> None:
     rules = world(ScriptedProvider()).rules if may_book else ()
-    given_ = world(ScriptedProvider(*script), rules=rules, attended=False)
-    view = run(MemoryStore(), given_, "Well?")
+    scripted_world = world(ScriptedProvider(*script), rules=rules, attended=False)
+    view = run(MemoryStore(), scripted_world, "Well?")
 
     check_history(spoken.message for spoken in view.conversation.messages)
     assert view.turn.outcome in {"answered", "failed", "step_limit", "stuck", "denied"}
@@ -288,9 +288,11 @@ def test_step_2000_costs_as_much_as_step_10() -> None:
     policies = tuple(p for p in POLICIES if p.__name__ != "step_limit")
 
     async def long_turn() -> View:
-        given_ = world(provider, tools=(weather,), policies=policies)
+        scripted_world = world(provider, tools=(weather,), policies=policies)
 
-        session = await open_session(MemoryStore(), world_with(given_, provider=provider))
+        session = await open_session(
+            MemoryStore(), world_with(scripted_world, provider=provider)
+        )
         await session.inbox.say("Everywhere?")
         return await session.run_turns()
 

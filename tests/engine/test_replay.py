@@ -53,9 +53,9 @@ async def no_blob(name: str) -> bytes:
 
 
 def replay_entries(
-    entries: Sequence[Entry], given_: World, *, again: bool = False
+    entries: Sequence[Entry], scripted_world: World, *, again: bool = False
 ) -> Replayed:
-    replay = Replay(lambda _: given_, no_blob, again=again)
+    replay = Replay(lambda _: scripted_world, no_blob, again=again)
     return anyio.run(replay.run, entries)
 
 
@@ -66,12 +66,12 @@ def first(replayed: Replayed) -> tuple[int, int, str, str, object, object]:
 
 def check_a_life(life: Life) -> None:
     store, model = MemoryStore(), Wild(life.answers, life.summary)
-    given_ = long_world(
+    scripted_world = long_world(
         model, 12, life.shares, window=life.window, longest_result=life.window
     )  # type: ignore[arg-type]
-    anyio.run(run_life, store, given_, model, life.steps)
+    anyio.run(run_life, store, scripted_world, model, life.steps)
 
-    result = replay_entries(entries(store), given_)
+    result = replay_entries(entries(store), scripted_world)
 
     assert (result.divergences, result.briefings) == ((), ())
 
@@ -97,10 +97,10 @@ def test_any_model_output_replays_without_divergence(
     script: list[Line], may_book: bool, attended: bool
 ) -> None:
     store, rules = MemoryStore(), OPEN_HAND if may_book else ()
-    given_ = world(ScriptedProvider(*script), rules=rules, attended=attended)
-    run(store, given_, "Well?")
+    scripted_world = world(ScriptedProvider(*script), rules=rules, attended=attended)
+    run(store, scripted_world, "Well?")
 
-    result = replay_entries(entries(store), given_)
+    result = replay_entries(entries(store), scripted_world)
 
     assert result.divergences == ()
     assert result.steps == kinds(store).split().count("ModelAnswered")
@@ -237,13 +237,15 @@ def test_replay_does_not_run_code_again_that_asks_models() -> None:
 
 def test_session_with_a_crash_replays_without_divergence() -> None:
     store = MemoryStore()
-    given_ = world(ScriptedProvider([BOOK], "Done."))
-    run(store, given_, "Well?")
+    scripted_world = world(ScriptedProvider([BOOK], "Done."))
+    run(store, scripted_world, "Well?")
     for cut in range(3, len(store.lines)):
         again = MemoryStore(*store.lines[:cut])
         run(again, world(ScriptedProvider("I looked.", "Done.")), "And now?")
 
-        assert replay_entries(entries(again), given_).divergences == (), kinds(again)
+        assert replay_entries(entries(again), scripted_world).divergences == (), kinds(
+            again
+        )
 
 
 def test_failed_model_call_replays_without_divergence() -> None:
@@ -254,18 +256,18 @@ def test_failed_model_call_replays_without_divergence() -> None:
 
 def test_changed_summary_size_is_reported_as_a_divergence() -> None:
     store, model = MemoryStore(), Wild(("word " * 90,), "It went well. " * 9)  # type: ignore[arg-type]
-    given_ = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
+    scripted_world = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
 
     async def use_session() -> None:
-        session = model.session = await open_session(store, given_)
+        session = model.session = await open_session(store, scripted_world)
         for n in range(8):
             await session.inbox.say(f"Tell me of {n}. " + "y" * 300)
             await session.run_turns()
 
     anyio.run(use_session)
-    wider = replace(given_, shares=replace(given_.shares, results=0))
+    wider = replace(scripted_world, shares=replace(scripted_world.shares, results=0))
     assert "Compacted" in kinds(store)
-    assert replay_entries(entries(store), given_).divergences == ()
+    assert replay_entries(entries(store), scripted_world).divergences == ()
 
     changed = [
         replace(e, event=replace(e.event, size_after=e.event.size_after + 1))
@@ -277,7 +279,7 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
 
 
 def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
-    home, given_ = (
+    home, scripted_world = (
         JournalDirectory(tmp_path),
         world(ScriptedProvider([BOOK, WEATHER], "Done.")),
     )
@@ -289,14 +291,14 @@ def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
             await session.run_turns()
         return [e for e, _ in codec.decode(await home.store(name).read())]
 
-    whole = anyio.run(live, "a", "Well?", given_)
+    whole = anyio.run(live, "a", "Well?", scripted_world)
     for seq in range(3, len(whole), 2):
         outcome = fork(home, "a", seq, 0.0)
         result = anyio.run(
             live, outcome.id, "And?", world(ScriptedProvider("I look.", "Now."))
         )
 
-        assert replay_entries(result, given_).divergences == ()
+        assert replay_entries(result, scripted_world).divergences == ()
 
 
 SHOWN: dict[str, Callable[[World], World]] = {
@@ -311,9 +313,9 @@ def test_replay_lists_changes_of_the_request_as_briefings_not_divergences(
     sentence: str,
 ) -> None:
     result = run_script("Done.", tools=(book,))
-    given_ = SHOWN[sentence](world(ScriptedProvider()))
+    scripted_world = SHOWN[sentence](world(ScriptedProvider()))
 
-    other = replay_entries(result, given_)
+    other = replay_entries(result, scripted_world)
 
     assert other.divergences == ()
     assert sentence in [words for _, words in other.briefings]

@@ -68,10 +68,12 @@ class Run(Struct, frozen=True):
 async def watch_runs(life: Life) -> list[Run]:
     """A session as a permanent watcher sees it; a crash ends a process."""
     store, model, runs = MemoryStore(), Wild(life.answers, life.summary), list[Run]()
-    given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
+    scripted_world = world(
+        model, 12, life.shares, window=life.window, longest_result=life.window
+    )  # type: ignore[arg-type]
 
     async def live() -> None:
-        session = model.session = await open_session(store, given_)
+        session = model.session = await open_session(store, scripted_world)
         before, watch = tuple(entries(store)), session.hub.watch()
         while steps:
             if steps[0].kind == "crash":

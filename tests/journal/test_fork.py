@@ -58,11 +58,13 @@ def write_session(home: JournalDirectory, *events: Event, name: str = "a") -> Pa
 
 
 def run_session(
-    home: JournalDirectory, script: list[Line], given_: World, name: str = "a"
+    home: JournalDirectory, script: list[Line], scripted_world: World, name: str = "a"
 ) -> Path:
     async def live() -> None:
         record = Recorder(home.store(name), clock=lambda: 5.0)
-        async with await Session.open(record, lambda _: given_, id_=name) as session:
+        async with await Session.open(
+            record, lambda _: scripted_world, id_=name
+        ) as session:
             await session.inbox.say("Well?")
             await session.run_turns()
 
@@ -84,10 +86,10 @@ def file_contents(path: Path) -> dict[str, bytes]:
     }
 
 
-def continue_session(home: JournalDirectory, id_: str, given_: World) -> View:
+def continue_session(home: JournalDirectory, id_: str, scripted_world: World) -> View:
     async def main() -> View:
         record = Recorder(home.store(id_), clock=lambda: 9.0)
-        async with await Session.open(record, lambda _: given_) as session:
+        async with await Session.open(record, lambda _: scripted_world) as session:
             await session.inbox.say("And now?")
             return await session.run_turns()
 

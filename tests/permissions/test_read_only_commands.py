@@ -83,10 +83,10 @@ def test_a_read_only_command_in_a_folder_outside_asks() -> None:
 
 
 def test_a_command_that_needs_the_network_is_not_read_only() -> None:
-    touch = bash("ls", network=True)
+    call = bash("ls", network=True)
 
-    decision = decide(touch, "default", (), make_facts())
-    allowed = decide(touch, "default", rules(allow=["bash(ls *)"]), make_facts())
+    decision = decide(call, "default", (), make_facts())
+    allowed = decide(call, "default", rules(allow=["bash(ls *)"]), make_facts())
 
     assert decision.verdict == "ask"
     assert (allowed.verdict, allowed.confines) == (

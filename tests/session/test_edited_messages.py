@@ -120,10 +120,10 @@ EDITS = st.lists(
 def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
     edits: Sequence[tuple[int, str | None]],
 ) -> None:
-    store, given_, _ = two_turn_session("Fine.")
+    store, scripted_world, _ = two_turn_session("Fine.")
 
     async def main() -> View:
-        session = await run_two_turns(store, given_)
+        session = await run_two_turns(store, scripted_world)
         for place, text in edits:
             number = numbers(store)[place]
             result = dict(session.view.conversation.edits).get(number, "") is None
@@ -143,10 +143,10 @@ def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
 
 
 def test_a_message_edit_is_undone_by_a_rewind() -> None:
-    store, given_, _ = two_turn_session()
+    store, scripted_world, _ = two_turn_session()
 
     async def main() -> tuple[View, View]:
-        session = await run_two_turns(store, given_)
+        session = await run_two_turns(store, scripted_world)
         before = session.view
         await session.inbox.edit_message(numbers(store)[1], None)
         assert await session.rewind(session.view.seq)
@@ -158,10 +158,10 @@ def test_a_message_edit_is_undone_by_a_rewind() -> None:
 
 
 def test_messages_cannot_be_edited_while_a_turn_runs() -> None:
-    store, given_, _ = two_turn_session()
+    store, scripted_world, _ = two_turn_session()
 
     async def main() -> None:
-        session = await run_two_turns(store, given_)
+        session = await run_two_turns(store, scripted_world)
         await session.inbox.say("More.")
         await session.record(TurnStarted(session.view.seq))
         with pytest.raises(BadInput, match="while a turn runs"):
@@ -171,10 +171,10 @@ def test_messages_cannot_be_edited_while_a_turn_runs() -> None:
 
 
 def test_an_empty_or_unchanged_message_edit_is_not_recorded() -> None:
-    store, given_, _ = two_turn_session()
+    store, scripted_world, _ = two_turn_session()
 
     async def main() -> bool:
-        session = await run_two_turns(store, given_)
+        session = await run_two_turns(store, scripted_world)
         with pytest.raises(BadInput, match="cannot be empty"):
             await session.inbox.edit_message(numbers(store)[0], " ")
         return await session.inbox.edit_message(numbers(store)[0], "Umbrella?")
