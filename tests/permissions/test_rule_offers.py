@@ -32,8 +32,8 @@ def test_the_first_offered_rule_names_the_program_and_its_subcommand(
     assert texts[0] == f"bash({useful})"
     assert len(texts) == 2
     for rule in texts:
-        scripted_world = rules(allow=[rule])
-        assert decide(bash(command), "default", scripted_world, FACTS).verdict == "allow"
+        offered_rules = rules(allow=[rule])
+        assert decide(bash(command), "default", offered_rules, FACTS).verdict == "allow"
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
     start: str, more: str, evil: str
 ) -> None:
     for rule in offers(bash(f"{start} a"), FACTS):
-        scripted_world = rules(allow=[rule])
-        decision = decide(bash(f"{start} {more} {evil}"), "default", scripted_world, FACTS)
+        offered_rules = rules(allow=[rule])
+        decision = decide(bash(f"{start} {more} {evil}"), "default", offered_rules, FACTS)
         assert decision.verdict != "allow"
 
 
