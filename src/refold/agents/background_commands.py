@@ -125,7 +125,7 @@ class OutputWatch:
 class BackgroundCommands:
     """The commands of the session with the journal `record`. `close` it with the session.
 
-    `above` are the rights of its parent, if it is a subagent: plan mode there holds here.
+    `above` are the rights of the parent of a subagent, whose plan mode counts for it, too.
     """
 
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:

@@ -349,7 +349,7 @@ class McpServers:
 
     async def expand(self, prompt: ServerPrompt, text: str) -> str:
         """The text of the prompt, from its server. Each word is an argument, and the last
-        argument takes the rest. Raises `BadInput` if one is missing, or without an answer.
+        argument takes the rest. Raises `BadInput` if one is missing, or the server does not answer.
         """
         names = prompt.remote.arguments
         values = text.split(maxsplit=len(names) - 1) if names else []

@@ -255,7 +255,7 @@ class Workspace:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Its directories, links followed."""
+        """The directories of the workspace as real paths, without links."""
         return self._where.real
 
     @property

@@ -99,10 +99,8 @@ class Dispatcher:
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it runs
-        self._begins, self._asked = (
-            False,
-            0,
-        )  # the seq at which it began to wait for the user
+        self._begins = False
+        self._asked = 0  # the seq at which it began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._send_message,
             Steer: partial(self._record_message, when="now"),

@@ -31,7 +31,7 @@ class CommandRunner:
     """Distinguishes commands from messages, and runs the commands of one surface."""
 
     def __init__(self, context: CommandContext) -> None:
-        self._here = context
+        self._context = context
 
     def is_command(self, typed: str) -> bool:
         return self._command_in(typed) is not None
@@ -45,19 +45,19 @@ class CommandRunner:
         if (call := self._command_in(typed)) is None:
             return
         try:
-            await run_command(*self._resolve_alias(*call), self._here)
+            await run_command(*self._resolve_alias(*call), self._context)
         except RefoldError as error:
-            self._here.show(sentence(error))
+            self._context.show(sentence(error))
 
     def _command_in(self, typed: str) -> tuple[str, str] | None:
         """Parse a command; `@name slot=value …` of a template is one, too."""
         if typed.lstrip().startswith("@"):
-            typed = self._here.session.shortcuts.to_slash(typed) or typed
+            typed = self._context.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
     def _resolve_alias(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the command of a user's alias (`command_aliases`), or what was typed."""
-        aliases = self._here.session.settings.command_aliases
+        aliases = self._context.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
             return name, arguments
         call = command_in(f"/{alias.removeprefix('/')} {arguments}".rstrip())

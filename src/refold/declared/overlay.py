@@ -55,13 +55,14 @@ def overlay_of(declared: Declared) -> Overlay:
     settings: dict[str, object] = {"agent": variant.name}
     environ, notices = dict[str, str](), list[str]()
     if variant.command:
-        own = {
+        command_settings = {
             "command": variant.command,
             "tools": variant.own_tools,
             "model": variant.model,
         }
         settings |= {
-            join_key("commands", variant.name, key): value for key, value in own.items()
+            join_key("commands", variant.name, key): value
+            for key, value in command_settings.items()
         }
     settings |= _provider_settings(declared, provider)
     if variant.api_key:
@@ -72,7 +73,7 @@ def overlay_of(declared: Declared) -> Overlay:
             f"{declared.where}: the agent {variant.name} has its key in the file: better name "
             "the variable that holds it, in api_key_env"
         )
-    word = _APPROVAL_MODES.get(variant.approval, variant.approval)
+    mode_name = _APPROVAL_MODES.get(variant.approval, variant.approval)
     settings |= {
         "backend.context": variant.context_mode or None,
         "backend.format": variant.context_format or None,
@@ -81,7 +82,7 @@ def overlay_of(declared: Declared) -> Overlay:
         "limits.steps": variant.max_iterations,
         "terminal.display": variant.display or None,
         "terminal.show_tokens": variant.show_tokens,
-        "permission_mode": cast("str | None", MODE_NAMES.get(word)),
+        "permission_mode": cast("str | None", MODE_NAMES.get(mode_name)),
     }
     if (limit := token_limit(variant)) is not None:
         _need_provider(declared, model, "max_context_tokens")

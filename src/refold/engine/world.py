@@ -101,7 +101,7 @@ def unknown_price(model: str, usage: Usage) -> float | None:
 
 
 class Model(Struct, frozen=True):
-    """A model, and the way to it.
+    """A model, and the provider that requests are sent to.
 
     `price` gives US dollars, or None if it is not known. With a `trace`, requests and
     responses are logged as sent.

@@ -126,18 +126,18 @@ def _parse_line(text: str) -> IgnoreLine | None:
     text = _strip_trailing_spaces(text)
     ignores = not text.startswith("!")
     text = text.removeprefix("!")
-    plain = text.removesuffix("/")
-    directories = plain != text
-    whole = "/" in plain
-    plain = plain.removeprefix("/")
-    if not plain:
+    pattern = text.removesuffix("/")
+    directories = pattern != text
+    is_anchored = "/" in pattern
+    pattern = pattern.removeprefix("/")
+    if not pattern:
         return None
-    if not _SIMPLE_PATTERN.fullmatch(plain):
+    if not _SIMPLE_PATTERN.fullmatch(pattern):
         try:
-            regex(plain)
+            regex(pattern)
         except ValueError:
             return None
-    return IgnoreLine(plain, whole, directories, ignores)
+    return IgnoreLine(pattern, is_anchored, directories, ignores)
 
 
 def _strip_trailing_spaces(text: str) -> str:

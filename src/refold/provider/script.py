@@ -126,7 +126,7 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
 
 
 def _as_json(request: Request) -> bytes:
-    """The request as a request log shows it: no wire encodes it."""
+    """Return the request as JSON for the request log: a script sends no request."""
     return msgspec.json.encode(
         {
             "model": request.model,

@@ -147,7 +147,7 @@ class Hub:
     def watch(
         self, limit: float = inf, *, live: float = inf, kinds: Kinds = ()
     ) -> Subscription:
-        """Join now. `limit` frames may wait; a slower watcher is cut off.
+        """Follow the session from now on. With over `limit` frames waiting, it is cut off.
 
         While `live` frames wait, live news is left out. `kinds` lists the kinds of events
         and news to send; empty means all.

@@ -113,9 +113,7 @@ class CachingModel:
         return cached, max(longest - cached, 0)
 
     def _tokens_in_steps(self, prompt: "_Prompt") -> tuple[int, int]:
-        """Return the tokens of the longest beginning that was sent before, in whole steps,
-        and 0.
-        """
+        """Return the tokens that are read from the cache and written to it: writes are 0."""
         whole = b"".join(item.data for item in prompt.items)
         step = 4 * STEP
         parts = [

@@ -60,7 +60,7 @@ class Init(Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
-    """A message arrived. `typed` is what a person wrote of it, if not all."""
+    """A message arrived. If a person wrote only a part of it, `typed` is that part."""
 
     text: str
     sender: str

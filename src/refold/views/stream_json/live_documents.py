@@ -21,7 +21,7 @@ class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextPiece(_Live, frozen=True, kw_only=True):
-    """On a socket a piece has its position: `offset` characters of its text are before it.
+    """A piece of a text that streams. On a socket, `offset` characters came before it.
 
     `message` is the number of the event of the model call, the same for all pieces of one
     response. After a reconnect a piece may come again, as a part of a longer one.
