@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,29 @@ def test_a_launch_token_can_be_redeemed_once_across_servers_with_its_secret(
     assert restarted.redeem(unused)
     access.revoke_all(tmp_path / "server.key")
     assert access.load_access(tmp_path / "server.key").redeem(result.new_launch()) == ""
+
+
+def test_servers_that_start_at_the_same_time_have_the_same_secret(tmp_path: Path) -> None:
+    file = tmp_path / "server.key"
+    with ThreadPoolExecutor(8) as pool:
+        loaded = list(pool.map(access.load_access, [file] * 64))
+
+    assert len({item.bearer for item in loaded}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["server.key"]
+
+
+def test_a_server_cut_off_while_it_writes_its_secret_starts_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", cut)
+    with pytest.raises(KeyboardInterrupt):
+        access.load_access(tmp_path / "server.key")
+    monkeypatch.undo()
+
+    assert access.load_access(tmp_path / "server.key").bearer
 
 
 def test_a_launch_token_expires_and_its_record_is_deleted(

@@ -112,21 +112,40 @@ def load_access(file: Path) -> Access:
     Raises `RefoldError` for a file that others could read or that holds no secret.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return Access(_read(file), file.parent / _USED_LINKS)
-    with os.fdopen(number, "wb") as stream:
-        secret = secrets.token_bytes(_SECRET_BYTES)
-        stream.write(secret)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return Access(secret, file.parent / _USED_LINKS)
+    if not os.path.lexists(file):
+        _create(file)
+    return Access(_read(file), file.parent / _USED_LINKS)
 
 
 def revoke_all(file: Path) -> None:
     """Revoke every cookie and the bearer token: the next start creates another secret."""
     file.unlink(missing_ok=True)
+
+
+def _create(file: Path) -> None:
+    """Write a secret under another name first: no process reads, and no crash leaves, a part.
+
+    If another process has created the file meanwhile, that one stays.
+    """
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(number, "wb") as stream:
+            stream.write(secrets.token_bytes(_SECRET_BYTES))
+            stream.flush()
+            os.fsync(stream.fileno())
+        _name(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _name(temporary: Path, file: Path) -> None:
+    try:
+        os.link(temporary, file)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        temporary.rename(file)
 
 
 def _read(file: Path) -> bytes:
