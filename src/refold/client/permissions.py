@@ -97,8 +97,9 @@ class Permissions:
 
     @property
     def after_outside_text(self) -> Literal["", "asks", "asks now"]:
-        """Whether changes need approval after the model has read text from outside;
-        "asks now" if it has, and the user has not answered for it.
+        """Return whether changes need approval after the model has read text from outside.
+
+        "": they do not. "asks": they do, but it has read none. "asks now": it has read some.
         """
         if not self._app.settings.ask_after_outside_text:
             return ""

@@ -201,7 +201,7 @@ class GitTargets:
             if argument[0:1] == "/"
         ]
         folders = [path for path in paths if path != top and os.path.isdir(path)]
-        paths += [self._path(word, argument) for argument in folders for word in words]
+        paths += [self._path(word, folder) for folder in folders for word in words]
         yield from paths
 
     def _path(self, value: str, base: str) -> str:

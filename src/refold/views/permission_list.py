@@ -37,7 +37,10 @@ def permission_picker(
     label: Callable[[ToolCall], str],
     notes: Sequence[Line] = (),
 ) -> Picker:
-    """The list. The ids are `ADD_ID`, those of `rule_id`, and `refused` with a call's id."""
+    """Return the list of rules, to pick from.
+
+    The ids are `ADD_ID`, those of `rule_id`, and `refused` with a call's id.
+    """
     items = [PickerItem(ADD_ID, lambda width: (("accent", "+ add a rule"),), "add a rule")]
     items += [
         _item(

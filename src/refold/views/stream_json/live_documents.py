@@ -70,7 +70,7 @@ class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
 
 
 class WithinChild(_Live, frozen=True, kw_only=True, tag="within"):
-    """One of these, `live`, from the subagent with the address `node`, such as child-1/child-2."""
+    """A live document, `live`, of the subagent with the address `node`, such as child-1/child-2."""
 
     node: str
     live: TextCame | ThinkingCame | CallComing | Progress | Waiting
