@@ -60,10 +60,8 @@ def trim_to_fit(messages: list[Message]) -> list[Message]:
 def note(messages: list[Message]) -> str:
     """The note that replaces messages that are not sent: their number."""
     count = len(messages)
-    count_text = (
-        "1 earlier message is" if count == 1 else f"{count} earlier messages are"
-    )
-    return f"({count_text} left out here.)"
+    text = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
+    return f"({text} left out here.)"
 
 
 def note_digest(messages: list[Message]) -> str:
