@@ -43,6 +43,14 @@ class AsgiSocket:
                     return document
         raise AssertionError(f"the socket ended before a document {kind!r}")
 
+    async def wait_until_open(self) -> None:
+        """Wait until the server has accepted it; documents until then are dropped."""
+        async for message in self._outbox:
+            assert message["type"] != "websocket.close", message
+            if message["type"] == "websocket.accept":
+                return
+        raise AssertionError("the server did not accept the socket")
+
     async def close_code(self) -> int:
         """The code with which the server closes it; documents until then are dropped."""
         async for message in self._outbox:

@@ -178,7 +178,7 @@ async def test_a_websocket_closes_when_its_person_may_use_it_no_more(
 
     async with ann.socket(path) as socket:
         if path.startswith("/api/conversations/ws"):
-            await ann.ask("GET", "/api/me")
+            await socket.wait_until_open()
         else:
             await socket.document("status")
         if ends_with == "token":
