@@ -115,9 +115,13 @@ class AsgiClient:
             "headers": [(n.encode(), v.encode("latin-1")) for n, v in self._headers.items()],
             "subprotocols": [],
         }  # fmt: skip
+
+        async def serve() -> None:
+            await self._app(scope, receive.receive, send.send)
+
         with inbox, receive, send, outbox:
             async with anyio.create_task_group() as group:
                 await inbox.send({"type": "websocket.connect"})
-                group.start_soon(self._app, scope, receive.receive, send.send)
+                group.start_soon(serve)
                 yield AsgiSocket(inbox, outbox)
                 await inbox.send({"type": "websocket.disconnect", "code": 1000})
