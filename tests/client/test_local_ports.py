@@ -2,6 +2,7 @@
 
 from contextlib import aclosing
 
+import anyio
 import pytest
 
 from refold.client.host_ports import LocalOrders, LocalRunner
@@ -46,3 +47,36 @@ async def test_claim_numbers_continue_after_the_recorded_number_of_the_session()
             await claim.end()
 
     assert numbers == [("b", 1), ("a", 8), ("b", 9), ("a", 10)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_stopped_first", [True, False])
+async def test_stop_ends_a_claim_that_its_cancelled_worker_has_not_taken(
+    is_stopped_first: bool,
+) -> None:
+    asked = anyio.Event()
+
+    async def read_claim(_: str) -> int:
+        asked.set()
+        await anyio.sleep_forever()
+        return 0
+
+    runner = LocalRunner(read_claim)
+    await runner.wake("a")
+
+    async def take() -> None:
+        async with aclosing(runner.claims()) as claims:
+            await anext(claims)
+
+    with anyio.fail_after(10):
+        async with (
+            anyio.create_task_group() as stopping,
+            anyio.create_task_group() as worker,
+        ):
+            worker.start_soon(take)
+            await asked.wait()
+            if is_stopped_first:
+                stopping.start_soon(runner.stop, "a")
+                await anyio.wait_all_tasks_blocked()
+            worker.cancel_scope.cancel()
+        await runner.stop("a")

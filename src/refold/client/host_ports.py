@@ -180,10 +180,14 @@ class LocalClaim:
         await self._cancelled.wait()
         return self._reason
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
     async def end(self, *, unfinished: bool = False) -> None:
         self._runner.forget(self)
         self.ended.set()
-        if unfinished or (self._woken.is_set() and not self._cancelled.is_set()):
+        if unfinished or (self._woken.is_set() and not self.is_cancelled):
             await self._runner.wake(self.session)
 
     def wake(self) -> None:
@@ -207,6 +211,7 @@ class LocalRunner:
         self._new = deque[LocalClaim]()
         self._news = anyio.Event()
         self._number = 0
+        self._has_worker = False  # which waits for claims
 
     async def wake(self, session: str) -> None:
         if (claim := self._claims.get(session)) is not None:
@@ -219,17 +224,32 @@ class LocalRunner:
     async def stop(self, session: str, reason: str = "") -> None:
         if (claim := self._claims.get(session)) is not None:
             claim.cancel(reason)
+            self._end_untaken()
             await claim.ended.wait()
 
     async def claims(self) -> AsyncGenerator[LocalClaim]:
-        while True:
-            while self._new:
-                claim = self._new[0]
-                recorded = await self._read_claim(claim.session)
-                self._number = claim.number = max(self._number, recorded) + 1
-                yield self._new.popleft()
-            self._news = anyio.Event()
-            await self._news.wait()
+        self._has_worker = True
+        try:
+            while True:
+                while self._new:
+                    claim = self._new[0]
+                    recorded = await self._read_claim(claim.session)
+                    self._number = claim.number = max(self._number, recorded) + 1
+                    yield self._new.popleft()
+                self._news = anyio.Event()
+                await self._news.wait()
+        finally:
+            self._has_worker = False
+            self._end_untaken()
+
+    def _end_untaken(self) -> None:
+        """End the cancelled claims that no worker takes any more: `stop` waits for their ends."""
+        if self._has_worker:
+            return
+        for claim in [claim for claim in self._new if claim.is_cancelled]:
+            self._new.remove(claim)
+            self.forget(claim)
+            claim.ended.set()
 
     def forget(self, claim: LocalClaim) -> None:
         if self._claims.get(claim.session) is claim:

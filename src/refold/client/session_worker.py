@@ -12,7 +12,7 @@ claims wait.
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -92,10 +92,16 @@ class SessionWorker:
 
     async def run(self) -> None:
         """Run the claimed sessions until this is cancelled."""
-        async with anyio.create_task_group() as group:
-            async for claim in self._runner.claims():
-                if not self._has_files(claim.session):
-                    await self.wait_for_free_files()
+        claims = self._runner.claims()
+        async with anyio.create_task_group() as group, aclosing(claims):
+            async for claim in claims:
+                try:
+                    if not self._has_files(claim.session):
+                        await self.wait_for_free_files()
+                except anyio.get_cancelled_exc_class():
+                    with anyio.CancelScope(shield=True):
+                        await claim.end(unfinished=self._has_others)
+                    raise
                 group.start_soon(self._run, claim)
 
     def _has_files(self, id_: str) -> bool:
