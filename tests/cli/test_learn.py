@@ -151,6 +151,20 @@ def test_a_check_gives_three_hints_one_after_the_other_and_stays_with_the_last(
     assert len(set(hints)) == 3
 
 
+def test_each_check_of_a_program_that_crashes_gives_the_next_hint(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_program(directory, "def broken(:\n")
+    outputs = list[str]()
+    for _ in range(2):
+        main(["learn", "check", "1"])
+        outputs.append(capsys.readouterr().out)
+
+    assert 'File "agent.py", line 1' in outputs[0]
+    assert "Hint 1 of 3" in outputs[0]
+    assert "Hint 2 of 3" in outputs[1]
+
+
 def test_another_problem_begins_with_its_first_hint(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

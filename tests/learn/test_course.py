@@ -89,7 +89,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ("                del messages[1:]", "                pass", "old conversation"),
         ("                turns = [files for files in turns if files][:-1]", "                pass", "two /undo"),
         ("    return [files for files in turns if files]", "    return turns", ""),
-        (', usage=usage)', ")", "exited with code 1"),
+        (', usage=usage)', ")", "have no field 'usage'"),
         ('usage["prompt_tokens"] + usage["completion_tokens"]', 'usage["prompt_tokens"]', "/cost should print"),
     ),
     10: (

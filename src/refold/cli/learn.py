@@ -92,14 +92,14 @@ def _find_lesson(folder: ReaderFolder, number: str | None, text: str) -> Lesson:
 
 
 def _list(folder: ReaderFolder, *, as_json: bool) -> int:
-    done = folder.progress().done
+    done, width = folder.progress().done, max(len(one.title) for one in lessons())
     for one in lessons():
         if as_json:
             row = {"number": one.number, "title": one.title, "purpose": one.purpose}
             print_document({**row, "done": one.number in done})
         else:
             mark = "✓" if one.number in done else " "
-            write(f"{mark} {one.number:2}  {one.title:<14} {one.purpose}\n")
+            write(f"{mark} {one.number:2}  {one.title:<{width}} {one.purpose}\n")
     if not as_json:
         next_lesson = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
         read = (

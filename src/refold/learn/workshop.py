@@ -7,6 +7,7 @@ folder, without a sandbox.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -370,17 +371,23 @@ def _hang_error(typed: Sequence[str], out: bytes) -> NotYet:
     )
 
 
+_FOLDER_OF_FILE_PATTERN = re.compile(r'(?<=^  File ").*/')
+
+
 def _own_traceback(errors: str, program_name: str) -> str:
-    """The end of a traceback, without the lines about files that the reader did not write."""
+    """The end of a traceback, without the lines about files that the reader did not write.
+
+    It names the program without its folder: that is of a copy, and another one in each run.
+    """
     lines: list[str] = []
     is_own = True
-    for line in errors.strip().splitlines():
+    for line in errors.strip("\n").splitlines():
         if line.startswith('  File "'):
             is_own = f'{program_name}"' in line
         elif not line.startswith(" "):
             is_own = True
         if is_own:
-            lines.append(line)
+            lines.append(_FOLDER_OF_FILE_PATTERN.sub("", line))
     return "\n".join(lines[-7:])
 
 

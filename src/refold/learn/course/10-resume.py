@@ -130,7 +130,7 @@ def undoable_turns(events):
 
 def count_tokens(events):
     """Return the number of tokens that the conversation has used."""
-    usages = [event["usage"] for event in events if event["kind"] == "answered"]
+    usages = [event["usage"] for event in events if "usage" in event]
     return sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
 
 
