@@ -72,7 +72,9 @@ async def test_sessions_continue_after_a_worker_and_a_web_node_were_killed(
         ended = await anyio.to_thread.run_sync(started.workers["worker-1"].wait)
 
     assert (drained.returncode, ended) == (0, 0), drained.stderr
-    assert drained.stdout.count(b"has ended") == 1
+    # The killed one is listed, too, until its row is old.
+    assert b"(process %d " % started.workers["worker-1"].pid in drained.stdout
+    assert drained.stdout.count(b"has ended") in (1, 2)
     assert verdict.problems == []
     assert verdict.orders == 9
     missing = {f"key-{number}-{turn}" for number in range(3) for turn in _TURNS}

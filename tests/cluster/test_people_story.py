@@ -78,9 +78,9 @@ def _browse(started: Service) -> list[str]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         ann = _log_in(browser, started.address, "ann@acme", wrong)
-        ann.locator("#message").fill("do key-1")
+        ann.locator("#message").fill("do key-7")
         ann.keyboard.press("Enter")
-        ann.get_by_text("key-1 is done.").first.wait_for()
+        ann.get_by_text("key-7 is done.").first.wait_for()
         started.kill("web-0")
         ann.locator("#message").fill("do key-2")
         ann.keyboard.press("Enter")
@@ -90,7 +90,7 @@ def _browse(started: Service) -> list[str]:
         bob = _log_in(browser, started.address, "bob@umbrella", wrong)
         bob.reload()
         bob.locator("#message").wait_for()
-        if bob.get_by_text("key-1").count():
+        if bob.get_by_text("key-7").count():
             wrong.append("bob sees a conversation of another tenant")
         bob.goto(ann.url)
         bob.locator("#message").wait_for()
@@ -101,7 +101,7 @@ def _browse(started: Service) -> list[str]:
         statuses = ann.evaluate(read, id_), bob.evaluate(read, id_)
         if statuses != (200, 404):
             wrong.append(f"the conversation was answered with {statuses}")
-        if bob.get_by_text("key-1").count():
+        if bob.get_by_text("key-7").count():
             wrong.append("bob reads a conversation of another tenant by its address")
 
         ann.get_by_role("button", name=re.compile("Log out")).click()

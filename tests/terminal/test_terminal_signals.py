@@ -85,9 +85,10 @@ def leave(terminal: Terminal, display: str) -> None:
 
 
 def list_turn_ends(directory: Path) -> list[str]:
-    """How the turns of the only session ended, by its journal."""
+    """How the turns of the only session ended, by its journal, whose last line may be being written."""
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
-    events = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    events = [json.loads(line) for line in lines if line.endswith("\n")]
     return [e["data"]["outcome"] for e in events if e["kind"] == "TurnEnded"]
 
 
