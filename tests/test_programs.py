@@ -284,3 +284,15 @@ def test_a_known_workspace_is_excluded_from_later_program_searches(
     Programs(environ, (str(workspace),))
 
     assert Programs(environ).find("less") == ""
+
+
+@pytest.mark.anyio
+async def test_a_caller_that_is_cancelled_while_a_process_starts_gets_the_process() -> None:
+    process = None
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        process = await programs.open_process(["/bin/sleep", "60"])
+
+    assert process is not None
+    process.kill()
+    await process.aclose()

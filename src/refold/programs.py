@@ -245,11 +245,18 @@ def run(
 
 
 async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> "Process":
-    """Like `start`, for callers in the event loop. `argv[0]` is absolute."""
+    """Like `start`, for callers in the event loop. `argv[0]` is absolute.
+
+    A caller that is cancelled meanwhile gets the process, too, and ends it.
+    """
     import anyio
 
     options: dict[str, Any] = {**how}
-    return await anyio.open_process(_absolute(argv), **options)
+    process: Process | None = None
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(_absolute(argv), **options)
+    assert process is not None  # a scope that only shields suppresses nothing
+    return process
 
 
 def limit_resources(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
