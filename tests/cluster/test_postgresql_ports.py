@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
@@ -13,7 +14,7 @@ from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
 from refold.cluster.notify_bus import NotifyBus
 from refold.cluster.session_runner import ProcrastinateRunner
-from refold.errors import BadInput, Fenced, JournalError
+from refold.errors import BadInput, Disconnected, Fenced, JournalError
 from refold.testing import BusContract, OrdersContract, RunnerContract
 from tests.cluster.limits import (
     check_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other,
@@ -89,6 +90,29 @@ async def test_orders_of_a_worker_that_died_are_taken_by_the_next_claim(
     assert await said.result() == OrderResult(True)
     with pytest.raises(BadInput, match="give the order again if it was not"):
         await forked.result()
+
+
+@pytest.mark.anyio
+async def test_orders_whose_take_lost_its_answer_are_taken_again_by_the_same_claim(
+    queue: DatabaseOrders, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.put(ONE, Queue("Paint it.", client_key="said"))
+    await queue.put(ONE, Fork(client_key="forked"))
+    run = database.run
+
+    async def lose_answer(work: Any) -> Any:
+        await run(work)
+        raise Disconnected("the database crashed after it had committed")
+
+    monkeypatch.setattr(database, "run", lose_answer)
+    with pytest.raises(Disconnected):
+        await queue.take(ONE, 7)
+    monkeypatch.undo()
+    first, _ = await queue.take(ONE, 7)
+
+    assert await queue.take(ONE, 7) == []
+    await first.settle(OrderResult(True))
+    assert await queue.take(ONE, 7) == []
 
 
 @pytest.mark.anyio

@@ -59,7 +59,7 @@ _TAKE_SQL = """
 with waiting as (
   select number, claim from refold.placed_order o
   where tenant = refold.tenant() and session = $1 and key <> '' and outcome is null
-    and (claim is null or claim < $2)
+    and (claim is null or claim <= $2) and number <> all($3)
     and not exists (select from refold.journal j where j.tenant = o.tenant
       and j.session = o.session and j.claim > $2)
   for update
@@ -115,12 +115,16 @@ class DatabaseOrders:
     With the queue of the database, an order wakes its session in its transaction. If something else
     says who runs a session, `wake` is called while the result is awaited: until then the order is
     not acknowledged, and a client that gets no result sends it again.
+
+    The answer to `take` can be lost with a connection. So an order that this claim has, and that no
+    worker holds, is taken again.
     """
 
     def __init__(
         self, database: Database, wake: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         self._database, self._wake, self._news = database, wake, anyio.Event()
+        self._held = dict[str, tuple[int, set[int]]]()  # by session: its claim, and orders
 
     async def run(self) -> None:
         """Listen for outcomes until this is cancelled."""
@@ -138,15 +142,28 @@ class DatabaseOrders:
         return await self._get(session, key, order)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
-        rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, session, claim))
+        before, held = self._held.get(session, (claim, set[int]()))
+        if before != claim:
+            held = set[int]()
+        values = session, claim, list(held)
+        rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, *values))
+        if rows:
+            self._held[session] = claim, held
         taken = list[DatabaseOrder]()
         for row in sorted(rows, key=lambda row: row["number"]):
             placed = DatabaseOrder(self, session, row["number"], parse_order(row["body"]))
-            if row["earlier"] is not None and isinstance(placed.order, _DONE_ONCE):
+            held.add(row["number"])
+            if row["earlier"] not in (None, claim) and isinstance(placed.order, _DONE_ONCE):
                 await placed.settle(BadInput(_MAY_BE_DONE))
             else:
                 taken.append(placed)
         return taken
+
+    def _release(self, session: str, number: int) -> None:
+        _, held = self._held.get(session, (0, set[int]()))
+        held.discard(number)
+        if not held:
+            self._held.pop(session, None)
 
     async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
         """Have a worker begin a session with these start values, for this person."""
@@ -174,6 +191,7 @@ class DatabaseOrders:
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"
         )
+        self._release(session, number)
         with suppress(JournalError):  # it is taken as that of a worker that died
             await self._database.run(lambda db: db.execute(query, session, number))
             if self._wake is not None:
@@ -185,6 +203,7 @@ class DatabaseOrders:
     async def settle(self, session: str, number: int, outcome: Outcome) -> None:
         data = msgspec.json.encode(outcome)
         await self._database.run(lambda db: db.fetch(_SETTLE_SQL, session, number, data))
+        self._release(session, number)
 
     async def wait_for_outcome(self, session: str, number: int) -> Outcome:
         outcome: Outcome | JournalError = Outcome()
