@@ -50,6 +50,12 @@ def talk(directory: Path, text: str) -> tuple[Event, Event]:
     return SessionStarted(str(directory)), Said(text)
 
 
+def list_ids(sessions: SessionIndex, **wanted: Any) -> list[str]:
+    """The ids of a list, the newest first; `wanted` are fields of `CardFilter`."""
+    cards = sessions.catalogue().newest_first(CardFilter(**wanted))
+    return [card.id for card in cards]
+
+
 class SessionIndexContract:
     def test_without_sessions_nothing_is_listed_or_found(
         self, sessions: SessionIndex, tmp_path: Path
@@ -119,19 +125,25 @@ class SessionIndexContract:
             record(sessions, name, *events)
         record(sessions, "plain/child-1", *talk(tmp_path, "Look."))
 
-        def listed(**fields: Any) -> list[str]:
-            cards = sessions.catalogue().newest_first(CardFilter(**fields))
-            return [card.id for card in cards]
-
-        assert listed() == ["archived", "pinned", "elsewhere", "plain"]
-        assert listed(directory=str(link)) == listed(open=True) == ["elsewhere"]
-        assert listed(pinned=True) == listed(tags=frozenset(("blue",))) == ["pinned"]
+        assert list_ids(sessions) == ["archived", "pinned", "elsewhere", "plain"]
         assert (
-            listed(archived=True) == listed(tags=frozenset(("archived",))) == ["archived"]
+            list_ids(sessions, directory=str(link))
+            == list_ids(sessions, open=True)
+            == ["elsewhere"]
         )
-        assert listed(pinned=False, archived=False) == ["elsewhere", "plain"]
-        assert listed(tags=frozenset(("blue", "green"))) == []
-        assert listed(everything=True)[-2:] == ["silent", "plain"]
+        assert (
+            list_ids(sessions, pinned=True)
+            == list_ids(sessions, tags=frozenset(("blue",)))
+            == ["pinned"]
+        )
+        assert (
+            list_ids(sessions, archived=True)
+            == list_ids(sessions, tags=frozenset(("archived",)))
+            == ["archived"]
+        )
+        assert list_ids(sessions, pinned=False, archived=False) == ["elsewhere", "plain"]
+        assert list_ids(sessions, tags=frozenset(("blue", "green"))) == []
+        assert list_ids(sessions, everything=True)[-2:] == ["silent", "plain"]
 
     def test_a_list_has_the_newest_run_of_a_schedule_and_those_that_a_user_named(
         self, sessions: SessionIndex, tmp_path: Path
@@ -143,14 +155,10 @@ class SessionIndexContract:
             next(sessions.catalogue().newest_first(CardFilter()))
         record(sessions, ids[1], Renamed("the good one"))
 
-        def listed(*, everything: bool = False) -> list[str]:
-            wanted = CardFilter(everything=everything)
-            return [card.id for card in sessions.catalogue().newest_first(wanted)]
-
-        assert listed() == [ids[1], ids[3]]
-        assert listed(everything=True) == [ids[1], ids[3], ids[2], ids[0]]
+        assert list_ids(sessions) == [ids[1], ids[3]]
+        assert list_ids(sessions, everything=True) == [ids[1], ids[3], ids[2], ids[0]]
         sessions.delete(ids[3])
-        assert listed() == [ids[1], ids[2]]
+        assert list_ids(sessions) == [ids[1], ids[2]]
 
     def test_a_card_is_found_by_id_and_says_whether_its_session_waits(
         self, sessions: SessionIndex, tmp_path: Path

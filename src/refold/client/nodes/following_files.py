@@ -9,7 +9,6 @@ ends by itself does not end. `cluster.workspace_packs` has the packs.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -28,12 +27,10 @@ from refold.journal.events.child_events import PlaceRebuilt
 from refold.journal.events.kinds import (
     Checkpointed,
     Entry,
-    Event,
     FilesRestored,
     TurnEnded,
 )
 from refold.journal.session_index import SessionIndex
-from refold.journal.state.fold import View
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.values.path_names import below
@@ -159,7 +156,7 @@ class FollowedFiles:
             problem=arrival.problem,
         )
         if arrival.files or calls or (stored and arrival.problem):
-            await self.record.append_if(partial(_always, event), kept=True, author="place")
+            await self.record(event, kept=True, author="place")
         self._is_off = stored is not None and bool(arrival.problem)
         if stored is None or arrival.problem:
             await to_thread.run_sync(self._packs.note_presence, directory)
@@ -251,7 +248,3 @@ def _after_last_arrival(entries: Sequence[Entry]) -> Sequence[Entry]:
         if isinstance(event, PlaceRebuilt) and not event.place:
             return entries[number + 1 :]
     return entries
-
-
-def _always(event: PlaceRebuilt, view: View) -> Sequence[Event]:
-    return (event,)
