@@ -40,6 +40,37 @@ def create_file(path: Path, content: bytes) -> None:
         out.write(content)
 
 
+def create_complete_file(path: Path, content: bytes) -> None:
+    """Like `create_file`, but no process reads, and no crash leaves, a part of the content."""
+    _check_free(path)
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        number = open_checked(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(number, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(number)
+        name_file(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def name_file(temporary: Path, path: Path) -> None:
+    """Give a complete file its name. Raises `FileExistsError` if that is taken."""
+    try:
+        os.link(temporary, path)  # unlike a rename, this fails if the file exists
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        _check_free(path)
+        temporary.rename(path)
+
+
+def _check_free(path: Path) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
 def read_regular(
     path: str | Path,
     max_bytes: int,

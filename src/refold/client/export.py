@@ -19,6 +19,7 @@ from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.events.kinds import ModelAnswered, Said
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import Node, walk
+from refold.safe_open import name_file
 from refold.values.messages import Image, ToolCall
 from refold.views.export.content import ExportOptions
 from refold.views.number_format import count_with_noun
@@ -165,7 +166,7 @@ def _write_beside(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
         if force:
             temporary.replace(path)
         else:
-            _put_in_place(temporary, path)
+            name_file(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -181,16 +182,6 @@ def _write_pieces(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
         with suppress(OSError):  # a pipe
             os.fsync(file.fileno())
     return size
-
-
-def _put_in_place(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)  # unlike a rename, this fails if the file exists
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        check_free(path, force=False)
-        temporary.rename(path)
 
 
 def _is_device(path: Path) -> bool:

@@ -7,7 +7,7 @@ value is the masked one, so the key is private, and no export contains it.
 from contextlib import suppress
 from pathlib import Path
 
-from refold.safe_open import create_file, read_regular
+from refold.safe_open import create_complete_file, read_regular
 
 KEY_FILE = "mask.key"
 _KEY_BYTES = 32
@@ -21,7 +21,7 @@ def read_mask_key(data: Path) -> bytes:
     with suppress(OSError):
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            create_file(file, token_bytes(_KEY_BYTES))
+            create_complete_file(file, token_bytes(_KEY_BYTES))
         key, size = read_regular(file, _KEY_BYTES, follow=False)
         if size == _KEY_BYTES:
             return key

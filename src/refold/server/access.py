@@ -12,10 +12,12 @@ import os
 import secrets
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from refold.client.protocol import MAX_NAME_CHARS
 from refold.errors import BadInput, RefoldError
+from refold.safe_open import create_complete_file
 
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -112,40 +114,14 @@ def load_access(file: Path) -> Access:
     Raises `RefoldError` for a file that others could read or that holds no secret.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not os.path.lexists(file):
-        _create(file)
+    with suppress(FileExistsError):
+        create_complete_file(file, secrets.token_bytes(_SECRET_BYTES))
     return Access(_read(file), file.parent / _USED_LINKS)
 
 
 def revoke_all(file: Path) -> None:
     """Revoke every cookie and the bearer token: the next start creates another secret."""
     file.unlink(missing_ok=True)
-
-
-def _create(file: Path) -> None:
-    """Write a secret under another name first: no process reads, and no crash leaves, a part.
-
-    If another process has created the file meanwhile, that one stays.
-    """
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(number, "wb") as stream:
-            stream.write(secrets.token_bytes(_SECRET_BYTES))
-            stream.flush()
-            os.fsync(stream.fileno())
-        _name(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _name(temporary: Path, file: Path) -> None:
-    try:
-        os.link(temporary, file)
-    except FileExistsError:
-        return
-    except OSError:  # a file system without links
-        temporary.rename(file)
 
 
 def _read(file: Path) -> bytes:

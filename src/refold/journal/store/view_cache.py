@@ -30,7 +30,7 @@ from refold.journal.state.view_codec import EncodedView, ListTable, decode_view
 from refold.journal.store import log_file
 from refold.journal.store.disk import Disk
 from refold.journal.store.port import FoldedView
-from refold.safe_open import create_file, open_checked, read_regular
+from refold.safe_open import create_complete_file, open_checked, read_regular
 
 _KEY_BYTES = 32
 _MAX_BYTES = 1_000_000_000
@@ -206,7 +206,7 @@ def _key_of(file: Path, *, create: bool = False) -> bytes:
             if os.lstat(file).st_size != _KEY_BYTES:
                 file.unlink()
         with suppress(FileExistsError):
-            create_file(file, os.urandom(_KEY_BYTES))
+            create_complete_file(file, os.urandom(_KEY_BYTES))
     key, size = read_regular(file, _KEY_BYTES, follow=False)
     if size != _KEY_BYTES:
         raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.place.private_files import file_lock, make_directories, open_lock, write
-from refold.safe_open import create_file, read_regular
+from refold.safe_open import create_complete_file, read_regular
 
 _IDENTITY_FILE = "identity"
 _MAX_RECORD_BYTES = 64 * 1024
@@ -51,7 +51,7 @@ class ContainerRecords:
         except FileNotFoundError:
             make_directories(self._directory)
             with suppress(FileExistsError):  # another process was first
-                create_file(path, os.urandom(8).hex().encode())
+                create_complete_file(path, os.urandom(8).hex().encode())
             return path.read_text(encoding="ascii")
 
     @property

@@ -31,7 +31,7 @@ from refold.place.sandbox import Sandbox, find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.place.snapshot_exchange import lacking_trees, open_incoming, pack_pieces
 from refold.place.snapshot_repository import ScanProgress
-from refold.safe_open import create_file
+from refold.safe_open import create_complete_file
 
 MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
 _MAX_PATHS = 200_000  # of one walk
@@ -442,7 +442,7 @@ def _identity(directory: str) -> str:
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            create_file(path, os.urandom(16).hex().encode())
+            create_complete_file(path, os.urandom(16).hex().encode())
         return path.read_text()[:_MAX_IDENTITY_CHARS]
     return ""
 
