@@ -6,7 +6,7 @@ key that seals them (`REFOLD_CLUSTER_KEY`).
 
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from anyio import to_thread
@@ -18,6 +18,7 @@ from refold.config.tenant_keys import (
     NAME_PREFIX,
     check_tenant_key,
     encode_tenant_key,
+    open_secrets,
 )
 from refold.errors import BadInput
 from refold.headless.streams import write
@@ -96,13 +97,10 @@ async def _reseal(people: "People", args: Namespace) -> None:
 
 
 def _open_secrets(people: "People") -> "TenantSecrets":
-    from refold.cluster.sealing import SealingKeys
-    from refold.cluster.tenant_secrets import TenantSecrets
-
-    file: Any = paths(os.environ).cluster_key
-    if file is None:
+    places = paths(os.environ)
+    if places.cluster_key is None:
         raise BadInput(
             "REFOLD_CLUSTER_KEY names no file: a secret is sealed with a key that workers have; "
             "`openssl rand -base64 32` makes one"
         )
-    return TenantSecrets(people.database, SealingKeys.read(file))
+    return open_secrets(places, people.database)

@@ -17,6 +17,7 @@ import msgspec
 
 from refold.config import credentials, keyring
 from refold.config.paths import Paths
+from refold.config.tenant_keys import open_secrets, secrets_database
 from refold.errors import BadInput
 from refold.mcp.grants import Grant, GrantStore
 from refold.place.private_files import file_lock
@@ -99,14 +100,8 @@ class TenantGrants:
     """The logins of a tenant, which all of its workers use. Use it in a thread."""
 
     def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
-        from refold.cluster.database import database  # an extra, which few use
-
-        if not paths.sessions:
-            raise BadInput(
-                "REFOLD_CLUSTER_KEY is set, and REFOLD_SESSIONS names no database"
-            )
         self._paths, self._learn = paths, learn
-        self._database = database(paths.sessions, paths.tenant)
+        self._database = secrets_database(paths)
 
     @property
     def place(self) -> str:
@@ -147,11 +142,7 @@ class TenantGrants:
 
     @cached_property
     def _secrets(self) -> "TenantSecrets":
-        from refold.cluster.sealing import SealingKeys
-        from refold.cluster.tenant_secrets import TenantSecrets
-
-        assert self._paths.cluster_key is not None
-        return TenantSecrets(self._database, SealingKeys.read(self._paths.cluster_key))
+        return open_secrets(self._paths, self._database)
 
 
 def _decode(name: str, text: str, learn: Callable[..., None]) -> Grant:

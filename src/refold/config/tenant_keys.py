@@ -7,6 +7,7 @@ tenant's key goes before any key of the worker's own.
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,6 +15,10 @@ import msgspec
 from refold.config.api_keys import TenantKey, key_problem
 from refold.config.paths import Paths
 from refold.errors import BadInput, reason_of
+
+if TYPE_CHECKING:
+    from refold.cluster.database import Database
+    from refold.cluster.tenant_secrets import TenantSecrets
 
 NAME_PREFIX = "key "  # of a row; the name of the provider follows
 _ADDRESS_SUFFIX = ".url"  # of a file beside that of the key
@@ -45,16 +50,26 @@ def encode_tenant_key(key: TenantKey) -> str:
     return msgspec.json.encode(key).decode()
 
 
-def _read_rows(paths: Paths) -> dict[str, TenantKey]:
+def secrets_database(paths: Paths) -> "Database":
+    """The database with the sealed rows of the tenant. Raises `BadInput` if none is named."""
     from refold.cluster.database import database  # an extra, which few use
+
+    if not paths.sessions:
+        raise BadInput("REFOLD_CLUSTER_KEY is set, and REFOLD_SESSIONS names no database")
+    return database(paths.sessions, paths.tenant)
+
+
+def open_secrets(paths: Paths, database: "Database") -> "TenantSecrets":
+    """The sealed rows, with the keys of `paths.cluster_key`. Raises `BadInput` if these cannot be read."""
     from refold.cluster.sealing import SealingKeys
     from refold.cluster.tenant_secrets import TenantSecrets
 
     assert paths.cluster_key is not None
-    if not paths.sessions:
-        raise BadInput("REFOLD_CLUSTER_KEY is set, and REFOLD_SESSIONS names no database")
-    keys = SealingKeys.read(paths.cluster_key)
-    secrets = TenantSecrets(database(paths.sessions, paths.tenant), keys)
+    return TenantSecrets(database, SealingKeys.read(paths.cluster_key))
+
+
+def _read_rows(paths: Paths) -> dict[str, TenantKey]:
+    secrets = open_secrets(paths, secrets_database(paths))
     return {
         provider: msgspec.json.decode(text, type=TenantKey)
         for provider, text in secrets.read_all(NAME_PREFIX).items()
