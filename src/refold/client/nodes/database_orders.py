@@ -124,7 +124,7 @@ class DatabaseOrders:
         self, database: Database, wake: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         self._database, self._wake, self._news = database, wake, anyio.Event()
-        self._held = dict[str, tuple[int, set[int]]]()  # by session: its claim, and orders
+        self._held = dict[int, int]()  # the claims of the orders that this worker has
 
     async def run(self) -> None:
         """Listen for outcomes until this is cancelled."""
@@ -142,28 +142,18 @@ class DatabaseOrders:
         return await self._get(session, key, order)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
-        before, held = self._held.get(session, (claim, set[int]()))
-        if before != claim:
-            held = set[int]()
-        values = session, claim, list(held)
+        held = [number for number, taken_by in self._held.items() if taken_by == claim]
+        values = session, claim, held
         rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, *values))
-        if rows:
-            self._held[session] = claim, held
         taken = list[DatabaseOrder]()
         for row in sorted(rows, key=lambda row: row["number"]):
             placed = DatabaseOrder(self, session, row["number"], parse_order(row["body"]))
-            held.add(row["number"])
+            self._held[row["number"]] = claim
             if row["earlier"] not in (None, claim) and isinstance(placed.order, _DONE_ONCE):
                 await placed.settle(BadInput(_MAY_BE_DONE))
             else:
                 taken.append(placed)
         return taken
-
-    def _release(self, session: str, number: int) -> None:
-        _, held = self._held.get(session, (0, set[int]()))
-        held.discard(number)
-        if not held:
-            self._held.pop(session, None)
 
     async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
         """Have a worker begin a session with these start values, for this person."""
@@ -191,7 +181,7 @@ class DatabaseOrders:
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"
         )
-        self._release(session, number)
+        self._held.pop(number, None)
         with suppress(JournalError):  # it is taken as that of a worker that died
             await self._database.run(lambda db: db.execute(query, session, number))
             if self._wake is not None:
@@ -203,7 +193,7 @@ class DatabaseOrders:
     async def settle(self, session: str, number: int, outcome: Outcome) -> None:
         data = msgspec.json.encode(outcome)
         await self._database.run(lambda db: db.fetch(_SETTLE_SQL, session, number, data))
-        self._release(session, number)
+        self._held.pop(number, None)
 
     async def wait_for_outcome(self, session: str, number: int) -> Outcome:
         outcome: Outcome | JournalError = Outcome()
