@@ -116,6 +116,28 @@ async def test_orders_whose_take_lost_its_answer_are_taken_again_by_the_same_cla
 
 
 @pytest.mark.anyio
+async def test_an_order_that_could_not_be_refused_hides_no_other_and_is_refused_later(
+    queue: DatabaseOrders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.put(ONE, Queue("Paint it.", client_key="said"))
+    forked = await queue.put(ONE, Fork(client_key="forked"))
+    await queue.take(ONE, 7)
+
+    async def lose_connection(*_: object) -> None:
+        raise Disconnected("the database is away")
+
+    monkeypatch.setattr(queue, "settle", lose_connection)
+    (said,) = await queue.take(ONE, 8)
+    monkeypatch.undo()
+
+    assert said.order == Queue("Paint it.", client_key="said")
+    assert await queue.take(ONE, 8) == []
+    await queue.take(ONE, 9)
+    with pytest.raises(BadInput, match="give the order again if it was not"):
+        await forked.result()
+
+
+@pytest.mark.anyio
 async def test_an_order_that_reached_a_replaced_worker_stays_for_its_successor(
     queue: DatabaseOrders, database: Database
 ) -> None:

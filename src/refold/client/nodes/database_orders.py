@@ -150,7 +150,8 @@ class DatabaseOrders:
             placed = DatabaseOrder(self, session, row["number"], parse_order(row["body"]))
             self._held[row["number"]] = claim
             if row["earlier"] not in (None, claim) and isinstance(placed.order, _DONE_ONCE):
-                await placed.settle(BadInput(_MAY_BE_DONE))
+                with suppress(Disconnected):  # it stays held, and the next claim refuses it
+                    await placed.settle(BadInput(_MAY_BE_DONE))
             else:
                 taken.append(placed)
         return taken
