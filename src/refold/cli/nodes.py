@@ -30,7 +30,7 @@ from refold.cli.serve import (
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.host import HostPaths
 from refold.client.launch import real_directories
-from refold.config.paths import DEFAULT_TENANT, current_directory, paths
+from refold.config.paths import DEFAULT_TENANT, Paths, current_directory, paths
 from refold.config.tenant_keys import read_tenant_keys
 from refold.errors import BadInput
 from refold.headless.streams import print_error
@@ -89,7 +89,7 @@ def run_worker(args: Namespace) -> int:
     places = replace(paths(os.environ), tenant_keys=directory and directory.absolute())
     read_tenant_keys(places)  # a worker without its keys does not start
     index = session_index(places)
-    files = _following_files(index)
+    files = _following_files(places, index)
     start = partial(launch_at, args, places, index)
     host = WorkerHost(services, index, _host_paths(args), start, files=files)
     whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
@@ -97,7 +97,7 @@ def run_worker(args: Namespace) -> int:
     return 0
 
 
-def _following_files(home: "SessionIndex") -> "FollowingFiles | None":
+def _following_files(places: Paths, home: "SessionIndex") -> "FollowingFiles | None":
     """What brings files of sessions to this worker; None without a bucket.
 
     Raises `BadInput` for one that cannot be used: a web node only reads, and starts all the same.
@@ -108,7 +108,7 @@ def _following_files(home: "SessionIndex") -> "FollowingFiles | None":
     if not isinstance(home, PostgreSQLSessions) or home.objects is None:
         return None
     home.objects.check()
-    return FollowingFiles(home.objects, paths(os.environ), os.environ, print_error)
+    return FollowingFiles(home.objects, places, os.environ, print_error)
 
 
 async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:

@@ -6,7 +6,7 @@ one without an event, whose writer died, too.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -48,13 +48,14 @@ class TenantBlobs:
     def put(self, session: str, blob: bytes) -> str:
         """Store a blob, and return its name once the database or the bucket keeps it."""
         name = sha256(blob).hexdigest()
+        problem: BucketError | None = None
         if self._objects is not None:
             try:
                 self._objects.put(_key(session, name), blob)
+                return name
             except BucketError as error:
-                self._put_row(session, name, blob, error)
-            return name
-        self._put_row(session, name, blob)
+                problem = error
+        self._put_row(session, name, blob, problem)
         return name
 
     def get(self, session: str, name: str) -> bytes:
@@ -63,9 +64,7 @@ class TenantBlobs:
         """
         if not is_name(name):
             raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
-        blob = self._row(session, name)
-        if blob is None and self._objects is not None:
-            blob = self._objects.get(_key(session, name))
+        blob = self._content(session, name)
         if blob is None:
             raise JournalError(f"the blob {name} of {session} is missing")
         if sha256(blob).hexdigest() != name:
@@ -76,10 +75,7 @@ class TenantBlobs:
 
     def read_unchecked(self, session: str, name: str) -> bytes:
         """Return the content of a blob without comparing it with its name."""
-        blob = self._row(session, name)
-        if blob is None and self._objects is not None:
-            blob = self._objects.get(_key(session, name))
-        return blob or b""
+        return self._content(session, name) or b""
 
     def names(self, session: str) -> Sequence[str]:
         """Return the names of the blobs of this session, without those of its subagents."""
@@ -132,14 +128,20 @@ class TenantBlobs:
         existing = {
             row["session"] for row in self._database.call(lambda db: db.fetch(query))
         }
+        newest = datetime.now(UTC) - _ORPHAN_AGE
         orphans = [
             item.key
             for item in objects.list()
-            if item.key.partition("/")[0] not in existing
-            and objects.is_older(item, _ORPHAN_AGE)
+            if item.key.partition("/")[0] not in existing and item.changed < newest
         ]
         objects.delete(orphans)
         return len(orphans)
+
+    def _content(self, session: str, name: str) -> bytes | None:
+        blob = self._row(session, name)
+        if blob is None and self._objects is not None:
+            blob = self._objects.get(_key(session, name))
+        return blob
 
     def _row(self, session: str, name: str) -> bytes | None:
         query = f"select content from refold.blob {_OWN_SQL} and name = $2"

@@ -102,10 +102,6 @@ class TenantObjects:
         """Delete all objects below a key, or all of the tenant."""
         self.delete([item.key for item in self.list(folder)])
 
-    def is_older(self, item: StoredObject, age: timedelta) -> bool:
-        """Return whether an object is older than this: it has not changed since."""
-        return datetime.now(item.changed.tzinfo) - item.changed > age
-
     def check(self) -> None:
         """Raise `BadInput` unless objects can be written, read and deleted."""
         try:
@@ -178,15 +174,14 @@ def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
         from obstore.store import S3Store
     except ImportError as error:
         raise BadInput(_EXTRA_MISSING) from error
-    seconds = f"{_CONNECT_SECONDS}s", f"{_REQUEST_SECONDS}s"
     try:
         return S3Store(
             parts.netloc,
             prefix=parts.path.strip("/") or None,
             client_options={
                 "allow_http": endpoint.startswith("http://"),
-                "connect_timeout": seconds[0],
-                "timeout": seconds[1],
+                "connect_timeout": f"{_CONNECT_SECONDS}s",
+                "timeout": f"{_REQUEST_SECONDS}s",
             },
             retry_config={
                 "max_retries": _MAX_RETRIES,
