@@ -1,4 +1,4 @@
-"""Figures, not verdicts: what refold costs, beside a bare loop, in one run.
+"""Measures refold beside a bare loop, in one run.
 
-Nothing here asserts. `make bench` prints; compare ratios, not seconds, between machines.
+No figure is asserted. `make bench` prints them; compare ratios, not seconds, between machines.
 """

@@ -1,7 +1,7 @@
-"""All of it, some minutes. Usage: python -m bench [--quick] [--peers]
+"""Runs all benchmarks, which takes some minutes. Usage: python -m bench [--quick] [--peers]
 
-On a busy machine, `chrt -f 20 python -m bench` lets what is measured run before other programs.
-It needs the right to set real-time priorities.
+On a busy machine, `chrt -f 20 python -m bench` lets the measured programs run before others. It
+needs the right to set real-time priorities.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""What a web node, a worker and their servers add: how long an order takes, and how much they carry.
+"""Measures what a web node, a worker and their servers cost: delays, and the throughput.
 
 Usage: python -m bench.cluster [--sessions 20] [--at-once 200] [--database-only]
 
 The servers are those of the tests of clusters, on this machine, with the development server of
-Temporal. An order's time is from its row in the database to its event in the journal: cold, when no
-worker has the session, and warm. The first piece of a response is timed from the request that the
-model gets to the document that a page gets, in turn for a cluster and for `refold serve`.
+Temporal. The time of an order is that from its row in the database to its event in the journal. An
+order is cold if no worker has the session, and warm otherwise. The time of the first piece of a
+response is that from the request to the model to the document on a page, measured in turn for a
+cluster and for `refold serve`.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from tests.cluster.nodes import Nodes, Page, Servers, nodes
 from tests.cluster.postgresql import Server, postgresql_server
 from tests.cluster.servers import nats_server, temporal_server
 
-_WARM_ORDERS = 5  # of each session
+_WARM_ORDERS = 5  # in each session
 _WRITERS, _BATCH_EVENTS, _APPEND_SECONDS = 64, 10, 5.0
 _LINE = b'{"kind":"ModelAnswered","data":"%s"}' % (b"x" * 400)
 _ORDER_SQL = """
@@ -50,7 +51,7 @@ where o.key like 'key-%'
 
 
 class Model(Struct):
-    """A model whose response begins at once. It knows when it was asked for the message `key`."""
+    """A model whose response begins at once. `asked` has the time of its request, by message key."""
 
     asked: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -66,7 +67,7 @@ class Model(Struct):
 
 
 class TimedPage(Page):
-    """A page that notes when the first piece of each response came."""
+    """A page that notes when the first piece of each response came, by message key."""
 
     def __init__(self, started: Nodes, choose: random.Random) -> None:
         super().__init__(started, choose)
@@ -79,7 +80,7 @@ class TimedPage(Page):
 
 
 class Figures(Struct):
-    """Seconds, and events a second."""
+    """The figures: seconds, and events a second. `pieces_here` is that of `refold serve`."""
 
     cold: Sequence[float] = ()
     warm: Sequence[float] = ()
@@ -92,7 +93,7 @@ class Figures(Struct):
 
 @asynccontextmanager
 async def _one_machine(directory: Path, model: str) -> AsyncGenerator[Nodes]:
-    """`refold serve`, without a database."""
+    """Start `refold serve`, without a database, until the block ends."""
     started = Nodes(directory, Servers("", model))
     try:
         await to_thread.run_sync(started.start_web_node, "web-0", "serve")
@@ -139,7 +140,7 @@ async def _measure(server: Server, directory: Path, chosen: argparse.Namespace) 
 
 
 def _replace_worker(cluster: Nodes) -> None:
-    """Start another worker, which has no session."""
+    """Replace the worker by another one, which has no session yet."""
     process = cluster.workers["worker-0"]
     process.send_signal(signal.SIGTERM)
     process.wait()
@@ -157,7 +158,7 @@ def _delays(model: Model, pages: Sequence[TimedPage]) -> list[float]:
 
 
 async def _read_orders(database: Database) -> dict[str, list[float]]:
-    """How long each order took, by the second word of its key."""
+    """Return the seconds of the orders, by the second word of their keys, such as "cold"."""
     seconds = dict[str, list[float]]()
     for row in await database.run(lambda db: db.fetch(_ORDER_SQL)):
         kind = row["key"].split("-")[1]
@@ -166,7 +167,7 @@ async def _read_orders(database: Database) -> dict[str, list[float]]:
 
 
 async def _run_at_once(cluster: Nodes, count: int) -> float:
-    """Seconds of a turn in this many sessions at once."""
+    """Run a turn in `count` sessions at once. Return the seconds until all have ended."""
     pages = [Page(cluster, random.Random(n)) for n in range(count)]
     for page in pages:
         await page.begin()
@@ -178,7 +179,7 @@ async def _run_at_once(cluster: Nodes, count: int) -> float:
 
 
 async def _append(database: Database) -> float:
-    """Events a second that several writers append, each batch after a fence."""
+    """Append events with several writers. Return the number of events a second."""
     total, until = 0, time.monotonic() + _APPEND_SECONDS
 
     async def write(number: int) -> None:

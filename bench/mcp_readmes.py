@@ -1,10 +1,10 @@
-"""Public MCP servers, each added by the line of its README in a fresh home, and used offline.
+"""Adds public MCP servers by the lines of their READMEs, each in a fresh home, and uses them offline.
 
     python -m bench.mcp_readmes [NAME …]
 
 It needs npm, Python and, for the first start of each, the network. Then each server is called without
-network (`unshare -n`), restarted to see what it kept, and removed. It prints a table of Markdown.
-`tests/mcp/test_peer_mcp_readmes.py` calls those that have a version.
+network (`unshare -n`), restarted to see whether it kept its state, and removed. The program prints a table in
+Markdown. `tests/mcp/test_peer_mcp_readmes.py` calls the servers that have a version.
 """
 
 import json
@@ -29,11 +29,12 @@ _SECONDS = 300
 
 
 class ReadmeServer(Struct, frozen=True):
-    """`line` is what a README has, with {} where a version may stand.
+    """A server and the calls that try it. `line` is the line of its README.
 
-    In all texts HOME is the home, WORK the workspace, KEPT a new word. `calls` are made one
-    after the other; `again` after a restart, and its result must have the word. `version` is
-    for tests, which need the same one each time: scripts/peers installs it.
+    {} in the line stands for a version. In all texts HOME stands for the home, WORK for the
+    workspace, KEPT for a new word. `calls` are made one after the other. The call `again` is
+    made after a restart, and its result must contain the word. `version` is for tests, which
+    need the same version each time: scripts/peers installs it.
     """
 
     name: str
@@ -256,8 +257,8 @@ _SERVERS_WITH_CALLS = (
         (("get_file_skeleton", {"file_path": "a.py"}),), options=("--writes",),
     ),
 )  # fmt: skip
-# These are started and their tools listed: the first two need a model or a workbook, the others
-# the internet, and some a key.
+# These servers are only started, and their tools listed: the first two need a model or a workbook,
+# the others need the internet, and some of them a key.
 _SERVERS_LISTED = (
     ReadmeServer("shell-npm", "npx -y @mako10k/mcp-shell-server"),
     ReadmeServer("excel-npm", "npx --yes @negokaz/excel-mcp-server"),
@@ -281,7 +282,7 @@ SERVERS = (*_SERVERS_WITH_CALLS, *_SERVERS_LISTED)
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the table, or with `--install DIRECTORY` prepare the servers of the tests."""
+    """Print the table; with `--install DIRECTORY`, install the servers for the tests instead."""
     if words[:1] == ["--install"]:
         _install(Path(words[1]).resolve())
         return
@@ -295,7 +296,7 @@ def main(words: Sequence[str]) -> None:
 
 
 class Trial:
-    """One server in its home, which has no state: workspace, notes and its own home are new."""
+    """One server in a home without state: its workspace, notes and own home are empty."""
 
     def __init__(self, server: ReadmeServer, home: Path) -> None:
         self._server, self._home, self._work = server, home, home / "work"
@@ -323,7 +324,7 @@ class Trial:
         return self._refold("mcp", "add", "s", *options, "--", *words)
 
     def result(self) -> tuple[str, str]:
-        """Return the version, and how adding, calling, restarting and removing went."""
+        """Add, call, restart and remove the server. Return its version, and how that went."""
         server = self._server
         added = self.add(server.readme_line)
         records = self._refold_home.glob("mcp-servers/*/installed.json")
@@ -385,7 +386,7 @@ class Trial:
 
 
 def _install(directory: Path) -> None:
-    """Install each server of the tests in its version, two at a time, unless it is there."""
+    """Install each server that has a version, two at a time, unless it is installed."""
     with ThreadPoolExecutor(2) as pool:
         pool.map(partial(_install_one, directory), SERVERS)
 

@@ -1,6 +1,6 @@
-"""A start with no MCP server beside one with sixteen, and with sixteen that take three seconds.
+"""Compares starts without MCP servers, with sixteen, and with sixteen slow ones (3 s).
 
-Their tools are known from an earlier start, as in every start of a user but the first.
+Their tools are known from an earlier start, as in each start of a user after the first.
 
 Usage: python -m bench.mcp_servers [-n 10]
 """
@@ -67,7 +67,7 @@ def report(times: int) -> None:
 
 
 def _prepare(agent: runs.Agent, home: Path, mode: str) -> runs.Agent:
-    """Make a home with servers, if there is a mode of them, whose tools are known."""
+    """Make a home with servers of this mode whose tools are known; "": without servers."""
     home.mkdir()
     server = {"command": sys.executable, "args": [str(_SERVER), mode]}
     servers = {f"s{number}": server for number in range(SERVERS)} if mode else {}

@@ -1,4 +1,4 @@
-"""What a page costs: while a long answer streams, and when it shows stored conversations.
+"""Measures a page while a long answer streams, and while it shows stored conversations.
 
 Needs playwright and chromium. `python -m bench.page [--letters N] [--blocks N] [--events N]
 [--conversations N]` starts servers with a scripted model, opens both pages, and reads the clocks and
@@ -61,7 +61,7 @@ def report(letters: int, blocks: int) -> str:
 
 
 def report_stored(events: int, conversations: int) -> str:
-    """What a conversation of many events, and a list of many conversations, cost."""
+    """Return what a conversation of many events, and a list of many conversations, cost."""
     lines = ["", f"a session of {events} events (target: at rest ≤ 1 s, heap ≤ +60 MB, frames ≤ 17 ms)", ""]  # fmt: skip
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory) / "home"
@@ -95,7 +95,7 @@ def answer(letters: int) -> str:
 
 
 def measure_streaming(directory: Path, letters: int, path: str) -> dict[str, float]:
-    """Seconds that the page computed, by what for."""
+    """Return how many seconds the page computed, by purpose."""
     with _page(directory, {"text": answer(letters), "pace": PAUSE}, path) as page:
         page.fill("#message", "Go")
         session = _open_profiler(page)
@@ -107,8 +107,9 @@ def measure_streaming(directory: Path, letters: int, path: str) -> dict[str, flo
 
 
 def measure_opening(directory: Path, blocks: int, path: str) -> tuple[float, float, float]:
-    """Seconds until `blocks` blocks are shown, CPU of that, and seconds of the slowest
-    key."""
+    """Return the seconds until `blocks` blocks are shown, the CPU seconds for that, and the
+    seconds of the slowest key.
+    """
     skin = "user" if path == "/" else "developer"
     with _page(directory, {"text": "Hello."}, path) as page:
         session = _open_profiler(page)
@@ -151,7 +152,7 @@ _SHOW = """async () => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   return performance.now() - begun;
 }"""
-# Each letter is put in as by a key, and the time is that until the next frame was drawn.
+# Each letter is inserted as by a key. Its time is that until the next frame is drawn.
 _TYPE = """async () => {
   const box = document.querySelector("#message");
   let slowest = 0;
@@ -168,7 +169,10 @@ _TYPE = """async () => {
 
 @contextmanager
 def _page(directory: Path, reply: Any, path: str, watch: str = "") -> Generator[Any]:
-    """A page of a server that answers with this. `watch` runs before those of the page."""
+    """Yield a page of a server whose model answers with `reply`.
+
+    The script `watch` runs before the scripts of the page.
+    """
     from playwright.sync_api import sync_playwright
 
     script = directory / "answers.jsonl"

@@ -1,4 +1,4 @@
-"""Run two commands in turn, N times each, and say how they compare.
+"""Runs two commands in turn, N times each, and compares their times.
 
 Usage: python -m bench.pair [-n 20] 'first command' 'second command'
 """

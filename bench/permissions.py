@@ -1,6 +1,6 @@
-"""What a verdict on a command costs, beside what the grammar alone needs to read it, in turn.
+"""Measures a verdict on a command, and the parser alone, in turn.
 
-Every command line is another one, so that nothing is remembered from the one before.
+Each command line is used once, so no result is remembered.
 
 Usage: python -m bench.permissions [-n 40]
 """
@@ -16,7 +16,7 @@ from refold.permissions.rules import parse
 from refold.permissions.shell import script
 from refold.values.tools import Effect
 
-TARGET = 0.3  # milliseconds, for the one in the middle
+TARGET = 0.3  # milliseconds, for the median
 
 LINES = (
     "git status",

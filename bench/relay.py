@@ -1,9 +1,9 @@
-"""A connection that can be slow, and that can be killed: it passes the bytes of a command on.
+"""Passes the bytes of a command on, as a connection that can be slow and can be killed.
 
     python -m bench.relay DELAY_SECONDS PID_FILE COMMAND [ARGUMENT ...]
 
-Each direction is delayed by this time, without limiting how many bytes are under way. Killing this
-process is what killing ssh is: both sides see the end of their pipes.
+Each direction is delayed by this time, without a limit of the bytes on the way. To kill this process
+is like killing ssh: both sides see the end of their pipes.
 """
 
 import os
@@ -21,7 +21,7 @@ _COPY_BYTES = 64 * 1024
 
 
 def relay_argv(delay_seconds: float, pid_file: Path, *argv: str) -> tuple[str, ...]:
-    """The command of a place behind a relay."""
+    """Return the command of a place behind a relay."""
     return (
         sys.executable,
         "-m",

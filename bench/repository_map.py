@@ -1,9 +1,9 @@
-"""What `refold map` takes: the first answer, the whole map, and ten changed files afterwards.
+"""Measures `refold map`: the first answer, the whole map, and updates after ten changed files.
 
     python -m bench.repository_map DIRECTORY… [-n 5]
 
-Each directory is a git repository. Ten of its files get a line at their end, and their old contents afterwards. The map is in a
-home of its own. Times are those of the command, from its start to its end; memory is the highest of its processes.
+Each directory is a git repository. Ten of its files get a line at their end, and are restored afterwards. The map is in a home of
+its own. Times are those of the command, from its start to its end; memory is that of its largest process.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def run_map(directory: Path, home: str, *arguments: str) -> Cost:
 
 @contextmanager
 def changed_files(directory: Path, seed: int) -> Generator[Sequence[Path]]:
-    """Add a line to ten source files that git tracks, and restore them."""
+    """Add a line to ten source files that git tracks. Restore them when the block ends."""
     listing = subprocess.run(
         ["git", "ls-files", "-z"], cwd=directory, capture_output=True, text=True, check=True
     )

@@ -1,7 +1,7 @@
-"""One run of one agent against the mock server, with a clock on it.
+"""Runs an agent against the mock server, and measures the run.
 
 Every run has a directory of its own for its home and its workspace, and a server of its
-own, so nothing is left over from the run before.
+own, so nothing remains of the run before.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-END = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent's own word for it
+END = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # the command that ends mini-swe-agent
 PROMPT = (
     "Run the steps, one shell command at a time, until there are no more; then say DONE."
 )
@@ -26,9 +26,10 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class Agent:
-    """A command to be measured. `{prompt}` and `{steps}` are filled in.
+    """A command to be measured, in which `{prompt}` and `{steps}` are replaced.
 
-    `last` is the shell command that allows it to end.
+    `extra` are environment variables. `last` is the shell command that lets the agent end, or ""
+    if a response without a call does.
     """
 
     name: str
@@ -39,11 +40,12 @@ class Agent:
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds, but for `memory`: the largest process of the run, in MB.
+    """The figures of a run. Times are in seconds, sizes in bytes.
 
-    `gaps[k]` is the time from the end of answer k to the whole of the next request.
-    `computed[k]` is the processor time of the agent itself until request k; what it started
-    is not in it. A busy machine makes times longer, but hardly this.
+    `memory` is the largest process of the run, in MB. `gaps[k]` is the time from the end of
+    answer k to the end of the next request. `computed[k]` is the processor time of the agent
+    itself until request k, without the programs that it started. A busy machine makes times
+    longer, but hardly processor times.
     """
 
     first_request: float
@@ -56,7 +58,9 @@ class Run:
 
 
 def agents(peers: bool = False) -> list[Agent]:
-    """The floor, refold with its sandbox and without, and a peer, as far as installed."""
+    """Return the agents that are installed: the floor, refold with and without its sandbox,
+    and with `peers` mini-swe-agent.
+    """
     python = sys.executable
     result = [Agent("floor", (python, str(ROOT / "bench/floor.py"), "{prompt}"))]
     refold = Path(python).parent / "refold"
@@ -82,7 +86,7 @@ def agents(peers: bool = False) -> list[Agent]:
 
 
 def measure(agent: Agent, turns: int, limit: float = 600) -> Run:
-    """Run it once. Raises `RuntimeError` with what it said if it did not get to DONE."""
+    """Run the agent once. Raises `RuntimeError` with its output if it made too few requests."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
         here = Path(directory)
         with serve(turns, agent.last, here) as port:
@@ -119,7 +123,7 @@ def watch(agent: Agent, turns: int, port: int, directory: Path, limit: float) ->
     command = [part.format(prompt=PROMPT, steps=turns + 10) for part in agent.command]
     with (directory / "said").open("w+b") as file:
         began = time.monotonic()
-        # A run is killed by its own pid; `wait4` returns the memory of it and its children.
+        # `wait4` returns the memory of the process and of the children that it awaited.
         process = subprocess.Popen(
             command,
             cwd=work,
@@ -141,7 +145,8 @@ def watch(agent: Agent, turns: int, port: int, directory: Path, limit: float) ->
         )
     return Run(
         first_request=rows[0]["came"] - began,
-        computed=tuple(row.get("computed", 0.0) for row in rows),  # not of every server
+        # The servers of `bench.wires` do not measure the processor time.
+        computed=tuple(row.get("computed", 0.0) for row in rows),
         exit_lag=over - rows[-1]["went"],
         memory=usage / 1024,
         gaps=tuple(b["came"] - a["went"] for a, b in itertools.pairwise(rows)),
@@ -166,7 +171,10 @@ def environment(agent: Agent, port: int, home: Path) -> dict[str, str]:
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """Wait for the end; the largest resident size in kB, of it or a child it waited for."""
+    """Wait for the end of a process. Return the largest resident size in kB.
+
+    It is that of the process or of a child that the process awaited.
+    """
     late = threading.Timer(seconds, process.kill)
     late.start()
     try:
@@ -180,7 +188,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int:
 def run_alternately(
     chosen: Sequence[Agent], turns: int, times: int
 ) -> dict[str, list[Run]]:
-    """Each in turn, `times` rounds: what disturbs the machine disturbs all of them."""
+    """Measure the agents in turn, `times` rounds, so that other load falls on all of them."""
     data: dict[str, list[Run]] = {agent.name: [] for agent in chosen}
     going = list(chosen)
     for _ in range(times):

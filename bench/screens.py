@@ -1,8 +1,9 @@
-"""What it costs to show a session: its blocks folded, and an answer printed as it comes.
+"""Measures what it costs to show a session: to fold its blocks, and to print an answer.
 
-Folding is compared with folding what the engine alone needs to know, printing with writing
-the same pieces to the same place. An answer comes to a terminal with colours and a status
-line, and to a plain one; its output is read again, and no line of it stands there twice.
+The fold of the blocks is compared with the fold of the view, which the engine needs anyway. To
+print an answer in pieces is compared with writing the pieces. The answer is printed to a terminal
+with colours and a status line, and to a plain one. The output is checked: no line of the answer
+occurs twice in it.
 
 Usage: python -m bench.screens [-n 5] [--blocks 10000] [--letters 23000] [--pieces 5000]
 """
@@ -104,7 +105,7 @@ def report_printing(times: int, letters: int, pieces: int) -> None:
 
 
 def answer(letters: int) -> str:
-    """Headings, paragraphs, lists and code, each line of which says where it is."""
+    """Return headings, paragraphs, lists and code, in which each line has a number."""
     rows, size, n = list[str](), 0, 0
     while size < letters:
         n += 1
@@ -137,9 +138,8 @@ def render_transcript(
         if isinstance(event, ModelAnswered):
             for n, piece in enumerate(received, start=1):
                 showing.show(Frame(seq - 1, n, TextCame(piece)))
-                if (
-                    ticks and look.moves and not n % 100
-                ):  # as often as a clock would at full rate
+                # A clock redraws the status about as often while pieces arrive fast.
+                if ticks and look.moves and not n % 100:
                     paper.show_status(showing.status())
         showing.show(Frame(seq, 0, Entry(seq, event)))
     return out.getvalue()
@@ -171,7 +171,7 @@ def _row(name: str, seconds: float, count: int, measure: float) -> tuple[str, ..
 
 
 def _ignore(value: object) -> None:
-    """So that what is measured is all that a call does."""
+    """Do nothing with the value: only the call that returned it is measured."""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The server: start, memory with idle conversations, and the delay of frames under load.
+"""Measures the server: start, memory with idle conversations, delay of frames under load.
 
 `python -m bench.server` starts `refold serve` with a scripted model. A token is one letter, which
-the model says at a fixed time. Its delay is from then to when a client has the frame with it, so
-letters that waited for the end of their frame are late, too; the quickest frame of a client counts
-as in time. Both ends are on this machine, so the figures count where nothing else runs: the load
-is printed with them. With `--peers`, start and memory of `opencode serve` are measured in the same
+the model writes at a fixed time. Its delay is the time from then until a client has the frame with
+it, so letters that waited for the end of their frame are late, too. The delay of a client's quickest
+frame counts as 0. Clients and server are on this machine, so the figures are valid only if nothing
+else runs: the load is printed with them. With `--peers`, start and memory of `opencode serve` are measured in the same
 way, if scripts/peers could get it.
 """
 
@@ -93,7 +93,7 @@ class Serving:
 
 
 def resident(pid: int) -> float:
-    """Megabytes."""
+    """Return the resident size of a process in megabytes."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -138,7 +138,7 @@ def report(streams: int, clients: int) -> Iterator[str]:
 
 
 def measure_opencode() -> str:
-    """Start and memory of `opencode serve` with as many idle sessions, in an empty home."""
+    """Measure start and memory of `opencode serve`, with as many idle sessions as refold."""
     paths = sorted(
         OPENCODE.glob("opencode-linux-*/bin/opencode"), key=lambda p: len(str(p))
     )
@@ -151,7 +151,7 @@ def measure_opencode() -> str:
             **dict.fromkeys(_OFFLINE, "1"),
         }
         starts = list[float]()
-        for last in (False, False, True):  # the first makes its database
+        for last in (False, False, True):  # the first start makes a database
             start = time.perf_counter()
             process = subprocess.Popen(
                 [paths[0].resolve(), "serve", "--port", "0", "--hostname", "127.0.0.1"],
@@ -223,14 +223,16 @@ class _Frame(msgspec.Struct):
 
 
 async def _measure_streams(server: Serving, ids: Sequence[str]) -> list[float]:
-    """Milliseconds by which each token comes later than the model said it."""
+    """Return, for each token, how many milliseconds after the model wrote it it comes."""
     numbers = list[float]()
 
     async def one(id_: str, wait: float) -> None:
         await anyio.sleep(wait)
         async with server.follow(id_) as socket:
             await socket.send('{"type": "user_message", "text": "Go."}')
-            came = list[float]()  # each token, against a model that began at 0
+            came = list[
+                float
+            ]()  # when each token came, minus when it is due after the first
             while True:
                 frame = msgspec.json.decode(await socket.recv(), type=_Frame)
                 if frame.type == "text_delta":

@@ -1,8 +1,8 @@
-"""How lists of sessions in PostgreSQL grow: with 10,000 sessions, and with a million.
+"""Measures lists of sessions in PostgreSQL with 10,000 sessions and with a million.
 
-The sessions are rows of cards, made by the database, without lines. The database at the URL must be
-prepared (`refold cluster init URL`), and the URL be that of its owner; each size is a tenant of its
-own there, which is filled once.
+The database generates the sessions: they have cards, but no lines. The database at the URL must be
+prepared (`refold cluster init URL`), and the URL must be that of its owner. Each size is a tenant
+of its own there, which is filled once.
 
 Usage: python -m bench.session_lists postgresql://… [--sessions 10000 1000000] [--times 30]
 """
@@ -22,7 +22,7 @@ from refold.cluster.database import Connection, Database
 from refold.cluster.sessions import PostgreSQLSessions
 from refold.journal.catalogue.card_filter import CardFilter
 
-TARGET = 1.5  # times as long with the most sessions
+TARGET = 1.5  # how many times as long a list may take with the most sessions
 DIRECTORIES = 500
 PAGE = 100
 _PIECE_ROWS = 20_000  # inserted at once
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def report(url: str, sizes: list[int], times: int) -> None:
-    """Ways of all sizes take turns, so that other load of the machine falls on all of them."""
+    """Measure the sizes in turn, so that other load of the machine falls on all of them."""
     databases = {size: Database(url, f"bench-lists-{size}") for size in sizes}
     for size, database in databases.items():
         fill(database, size)
@@ -67,7 +67,7 @@ def report(url: str, sizes: list[int], times: int) -> None:
             for size in sizes:
                 began = time.perf_counter()
                 ways[size][name]()
-                if turn:  # the first opens connections
+                if turn:  # the first turn opens connections
                     seconds[size].append(time.perf_counter() - began)
     rows = [
         (
@@ -113,7 +113,7 @@ def ways_of(database: Database, count: int) -> Mapping[str, Callable[[], object]
 
 
 def fill(database: Database, count: int) -> None:
-    """Make the sessions of a tenant that has none."""
+    """Make `count` sessions of the tenant, unless it has them."""
 
     async def insert(db: Connection, first: int, last: int) -> None:
         async with db.transaction():

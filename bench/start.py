@@ -1,4 +1,4 @@
-"""From the command line to the first request, from the last answer to the exit, and memory.
+"""Measures the time to the first request, from the last answer to the exit, and memory.
 
 Usage: python -m bench.start [-n 10] [--peers]
 """
@@ -10,12 +10,12 @@ from statistics import median
 
 from bench import pair, runs, table
 
-# What a shell does at a Tab behind `refold agents `.
+# The variables that a shell sets at a Tab behind `refold agents `.
 COMPLETION = (
     "_ARGCOMPLETE=1 _ARGCOMPLETE_STDOUT_FILENAME=/dev/null "
     "'COMP_LINE=refold agents ' COMP_POINT=14"
 )
-TARGET = 2.5  # times the floor, to the first request
+TARGET = 2.5  # times the floor (`bench.floor`), to the first request
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Own time of a step: from the end of an answer to the whole of the next request.
+"""Measures the time of a step: from the end of an answer to the end of the next request.
 
-The shell command (`echo`) is in it. What matters is that it does not grow with history.
+It includes the shell command (`echo`). It should not grow with the length of the conversation.
 
 Usage: python -m bench.steps [--steps 10 200 2000] [--peers]
 """
@@ -12,7 +12,8 @@ from statistics import median
 from bench import runs, table
 
 SLOW_PEER = 200  # beyond this a peer that grows takes minutes
-# Times the floor; how much the last steps may take of the first; MB at 200 steps.
+# How many times the floor a step may take; how many times as long as the first steps the last
+# ones may take; MB of memory, and the number of steps at which they are measured.
 TARGETS = {"refold": 4.0, "refold, no sandbox": 2.5}
 GROWTH, MEMORY, MEMORY_AT = 1.2, 40, 200
 
@@ -47,7 +48,7 @@ def median_run(completed_runs: Sequence[runs.Run]) -> float:
 
 
 def cpu_per_step(completed_runs: Sequence[runs.Run]) -> float:
-    """Of the run that was disturbed least."""
+    """Return the processor time of a step, in the run with the least."""
     return min(
         (run.computed[-1] - run.computed[0]) / len(run.gaps) for run in completed_runs
     )

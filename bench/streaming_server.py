@@ -1,7 +1,7 @@
-"""A server that writes one long response in small pieces, on every wire but Gemini's and Ollama's.
+"""Serves one long response in small pieces, on every wire but Gemini's and Ollama's.
 
 Each piece is an event of its own; some events go out together, a hundred times a second.
-Usage: python -m bench.streaming_server DIRECTORY LETTERS END, for `port` in it.
+Usage: python -m bench.streaming_server DIRECTORY LETTERS END. The port is in DIRECTORY/port.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Figures in columns, with the first row as the measure of the others."""
+"""Prints figures in columns."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -15,7 +15,7 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 def compare(title: str, seconds: Mapping[str, Sequence[float]]) -> None:
-    """Seconds that each took in its runs, with the first as the measure of the others."""
+    """Show the seconds of the runs of each, and their ratios to the runs of the first."""
     base = next(iter(seconds.values()))
     show(
         title,
@@ -38,12 +38,12 @@ def ms(seconds: float) -> str:
 
 
 def at_most(target: float | None) -> str:
-    """A target beside a ratio; None: there is none for this row."""
+    """Return the text of a target for a ratio; "" if there is no target for this row."""
     return f"≤{target:g}" if target is not None else ""
 
 
 def ratio_text(values: Sequence[float], measures: Sequence[float]) -> str:
-    """The ratio of the medians, and the lowest and highest of a run to the one beside it."""
+    """Return the ratio of the medians, and the lowest and highest ratio of paired runs."""
     ratios = [v / m for v, m in zip(values, measures, strict=False) if m > 0]
     spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
     return times(median(values), median(measures)) + spread

@@ -1,6 +1,6 @@
-"""A server that says DONE on every wire, and logs when it was asked.
+"""Serves the answer DONE on every wire, and logs when each request came.
 
-Usage: python -m bench.wires_server DIRECTORY, for `log` and `port` in it.
+Usage: python -m bench.wires_server DIRECTORY. It writes `log` and `port` there.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A program decides about calls that no rule covers, instead of a user at a terminal."""
+"""Lets a program allow or refuse the calls that no rule covers, instead of asking a user."""
 
 from refold import Agent, Question
 

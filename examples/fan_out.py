@@ -1,4 +1,4 @@
-"""Several sessions at once, each about one file, and one answer of data from each."""
+"""Reviews several files at the same time, each in a session whose answer is structured data."""
 
 import sys
 from pathlib import Path

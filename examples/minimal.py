@@ -1,4 +1,4 @@
-"""One question, with the tools that refold has: `python examples/minimal.py`."""
+"""Asks an agent with refold's own tools one question: `python examples/minimal.py`."""
 
 from refold import Agent
 

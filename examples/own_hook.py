@@ -1,4 +1,4 @@
-"""A hook as a function: it may refuse a call, and never permits one."""
+"""Defines a hook as a function. A hook can refuse a tool call, but cannot permit one."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A provider is an object with `stream`: here one that needs no model at all."""
+"""Defines a provider: an object with a method `stream`. This one answers without a model."""
 
 from collections.abc import AsyncGenerator
 
@@ -7,7 +7,7 @@ from refold.provider.port import Delta, Done, Request, TextDelta
 
 
 class Echo:
-    """It answers with the last message in capitals."""
+    """A provider that repeats the words of the last message in capital letters."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         for word in request.messages[-1].message.text.upper().split():

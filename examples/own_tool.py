@@ -1,4 +1,4 @@
-"""A tool is a function: its docstring and parameters are what the model reads."""
+"""Defines a tool as a function. The model reads its docstring and its parameters."""
 
 from collections.abc import Mapping
 
@@ -13,6 +13,6 @@ async def count(fruit: str, *, stock: Mapping[str, int]) -> str:
     return f"{stock.get(fruit, 0)} {fruit}"
 
 
-# What stands after the `*` comes from `dependencies`; the model does not see it.
+# Parameters after the `*` come from `dependencies`; the model does not see them.
 agent = Agent(tools=[count], builtin=False, dependencies={"stock": STOCK})
 print(agent.run("Can I sell three apples?").text)

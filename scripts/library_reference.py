@@ -1,6 +1,6 @@
-"""The reference of the library: what `refold` exports, from the source and its docstrings.
+"""Generates the reference of the library: what `refold` exports, with its docstrings.
 
-It reads the syntax trees, not the objects: how Python prints a type differs between its versions.
+It reads the syntax trees and not the objects, because versions of Python print types differently.
 """
 
 import ast
@@ -13,12 +13,12 @@ from types import ModuleType
 import refold
 
 MAX_SIGNATURE_CHARS = 88
-MAX_TYPE_CHARS = 120  # a longer one is a union that its own page lists
+MAX_TYPE_CHARS = 120  # a longer type is a union that a page of its own lists
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def exports() -> str:
-    """Every name of `refold.__all__`, in the order of the alphabet."""
+    """Return every name of `refold.__all__`, in the order of the alphabet."""
     return "\n\n".join("\n\n".join(entry(name)) for name in sorted(refold.__all__))
 
 
@@ -39,14 +39,14 @@ def entry(name: str) -> Iterator[str]:
 
 
 def definition(module: str, name: str) -> ast.ClassDef | Function:
-    """The class or function of this name, at the top of the module."""
+    """Return the class or function of this name, at the top of the module."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     nodes = [
         node
         for node in tree.body
         if isinstance(node, ast.ClassDef | Function) and node.name == name
     ]
-    return nodes[-1]  # overloads stand before what is called
+    return nodes[-1]  # overloads are before the definition that is called
 
 
 def description(node: ast.ClassDef | Function) -> Iterator[str]:
@@ -55,7 +55,7 @@ def description(node: ast.ClassDef | Function) -> Iterator[str]:
 
 
 def fields(node: ast.ClassDef) -> Iterator[str]:
-    """The fields of a Struct, or the values of an Enum."""
+    """Yield the fields of a Struct, or the values of an Enum."""
     rows = [
         f"| `{ast.unparse(item.target)}` | {kind(item.annotation)} | {default(item.value)} |"
         for item in node.body
@@ -82,7 +82,7 @@ def default(value: ast.expr | None) -> str:
 
 
 def members(node: ast.ClassDef) -> Iterator[str]:
-    """The public methods and properties that a class itself defines."""
+    """Yield the public methods and properties that a class itself defines."""
     public = [
         item
         for item in node.body
@@ -117,7 +117,7 @@ def signature(node: Function) -> str:
 
 
 def parameters(node: Function) -> str:
-    """Its parameters with their types, without `self`."""
+    """Return the parameters of a function with their types, without `self`."""
     text = ast.unparse(node.args)
     for first in ("self, ", "cls, ", "self", "cls"):
         if text.startswith(first):

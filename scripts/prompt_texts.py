@@ -17,8 +17,9 @@ from refold.prompts.presets import BUILT_IN
 from refold.testing.providers import ScriptedProvider
 
 FOLDER = Path(__file__).parents[1] / "src/refold/journal/events"
-MAX_BYTES = 32 * 1024  # zlib looks no further back
-OWN_LINES = ("You work in: ", "Today: ", "Platform: ", "Shell: ", "Git: ")  # of one machine
+MAX_BYTES = 32 * 1024  # zlib uses no longer dictionary
+# Lines that differ between machines.
+OWN_LINES = ("You work in: ", "Today: ", "Platform: ", "Shell: ", "Git: ")
 
 
 async def refuse(question: Question) -> bool:
@@ -36,7 +37,10 @@ async def prompt_of(preset: str, home: Path) -> SystemPromptSet:
 
 
 async def texts() -> bytes:
-    """Lines of prompts, and tools, each once. Those of most sessions are last, where zlib finds them best."""
+    """Return the lines of the prompts, and the tools, each once.
+
+    Those of most sessions are last, where zlib finds them best.
+    """
     pieces = dict[bytes, None]()
     with tempfile.TemporaryDirectory() as home:
         for preset in reversed(BUILT_IN):

@@ -1,8 +1,8 @@
-"""Recordings of the terminal for the player of the site: `python -m scripts.recordings`.
+"""Records the terminal for the player of the site: `python -m scripts.recordings`.
 
 refold really runs, as for the animation in the README (`scripts.session_picture`). A terminal emulator
-makes screens of what it printed, so that the player in the browser only has to show text. The result is
-`docs/recordings/*.json`; the site has them as a script, because a page that is opened as a file
+makes screens of its output, so the player in the browser only has to show text. The recordings are
+`docs/recordings/*.json`. The site has them as a script, because a page that is opened as a file
 cannot fetch anything.
 """
 
@@ -19,7 +19,7 @@ from scripts import session_picture
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs/recordings"
-# Colours that both schemes of the site can show; others are text.
+# The colours that both schemes of the site can show. Other colours become that of plain text.
 COLOURS = {"red", "green", "brown", "blue", "magenta", "cyan"}
 
 
@@ -36,7 +36,9 @@ def main() -> None:
 
 
 def screens_of(cast: str) -> Iterator[dict[str, Any]]:
-    """Each screen that differs from the one before: its second, and its rows as styled pieces."""
+    """Yield each screen that differs from the last one: when it is shown, in seconds, and
+    its rows as styled pieces.
+    """
     head, *events = (json.loads(line) for line in cast.splitlines())
     screen = pyte.Screen(head["width"], head["height"])
     stream, before = pyte.Stream(screen), list[Any]()
@@ -49,7 +51,7 @@ def screens_of(cast: str) -> Iterator[dict[str, Any]]:
 
 
 def row_of(screen: pyte.Screen, number: int) -> list[list[str]]:
-    """Pieces of text, each with its style: a colour, bold, both, or nothing."""
+    """Return the pieces of a row, each with its style: a colour, "bold", both, or ""."""
     cells = [screen.buffer[number][column] for column in range(screen.columns)]
     pieces = [
         ["".join(cell.data for cell in group), style]

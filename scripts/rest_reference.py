@@ -1,4 +1,4 @@
-"""The reference of the server's REST interface: every address, from the OpenAPI of its routes."""
+"""Generates the reference of the server's REST interface from the OpenAPI of its routes."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,18 +20,18 @@ REFUSAL_STATUS = 400
 
 @cache
 def openapi() -> Mapping[str, Any]:
-    """The document of the routes that need no option, made without a session or a socket."""
+    """Return the OpenAPI document of the routes that no option switches on.
+
+    It needs no session and no socket.
+    """
     app = FastAPI(title="refold", docs_url=None, redoc_url=None)
-    api, host = (
-        Api(app),
-        cast("Any", None),
-    )  # routes ask their host only when they are called
+    api, host = Api(app), cast("Any", None)  # routes use the host only when they are called
     server.add_routes(api, host, cast("Access", None), tls=False, safe=False)
     return api.openapi()
 
 
 def addresses() -> str:
-    """Each address with its parameters, its body and its response."""
+    """Return each address with its parameters, its body and its response."""
     rows = [
         "\n\n".join(operation(f"{method.upper()} {path}", operations[method]))
         for path, operations in sorted(openapi()["paths"].items())
@@ -76,7 +76,7 @@ def content(message: Mapping[str, Any]) -> str:
 
 
 def kind(schema: Mapping[str, Any]) -> str:
-    """A type as a reader has it: a link, if the page describes it."""
+    """Return a type for the reader, with a link if the page describes it."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(SCHEMA_PREFIX)
         is_streamed = is_document(openapi()["components"]["schemas"][name])
@@ -103,7 +103,7 @@ def kind(schema: Mapping[str, Any]) -> str:
 
 
 def types() -> str:
-    """The types of bodies and responses, with their fields."""
+    """Return the types of bodies and responses, with their fields."""
     return "\n\n".join(
         "\n\n".join(structure(name, schema))
         for name, schema in sorted(openapi()["components"]["schemas"].items())
@@ -112,7 +112,7 @@ def types() -> str:
 
 
 def is_document(schema: Mapping[str, Any]) -> bool:
-    """Whether it is one of those that a stream has: docs/schema/stream.json describes them."""
+    """Return whether it is a document of the stream, which docs/schema/stream.json describes."""
     return "enum" in schema.get("properties", {}).get("type", {})
 
 

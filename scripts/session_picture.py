@@ -17,7 +17,7 @@ import pexpect
 
 COLUMNS, ROWS = 80, 20
 MAX_IDLE_SECONDS = 1.2  # longer pauses of the recording are cut
-END_SECONDS = 4.0  # the last screen stands before the animation begins again
+END_SECONDS = 4.0  # how long the last screen is shown before the animation begins again
 FILES = {
     "greet.py": 'def greet(name):\n    return "hello"\n',
     "test_greet.py": "import unittest\n\nfrom greet import greet\n\n\n"
@@ -36,7 +36,7 @@ RESPONSES: tuple[dict[str, object], ...] = (
 GAP = r"(?:\x1b\[[0-9;?]*[A-Za-z]| )+"  # between two words that are drawn
 TASK = "greet people by their name"
 QUESTION = f"and{GAP}stop"
-# What must be on the screen, and what is typed then.
+# The text that must be on the screen, and what is typed after that.
 STEPS = (
     ("› ", f"{TASK}\r"),
     (QUESTION, "y"),
@@ -46,7 +46,7 @@ STEPS = (
 
 
 def record(directory: Path) -> str:
-    """Drive a session in `directory`; returns the asciicast of its terminal."""
+    """Drive a session in `directory`. Return the asciicast of its terminal."""
     for name, text in FILES.items():
         (directory / name).write_text(text, encoding="utf-8")
     script = directory.parent / "demo"
@@ -72,14 +72,14 @@ def record(directory: Path) -> str:
 
 
 def wait(terminal: "pexpect.spawn[str]", seconds: float) -> None:
-    """Read what the terminal prints in this time."""
+    """Read what the terminal prints, for this number of seconds."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         terminal.expect([pexpect.TIMEOUT, ".+"], timeout=left)
 
 
 class Recorder:
-    """The file that pexpect writes everything to that it reads."""
+    """A file in memory, to which pexpect writes everything that it reads."""
 
     def __init__(self) -> None:
         self._pieces = list[tuple[float, str]]()
@@ -88,7 +88,7 @@ class Recorder:
         self._pieces.append((time.monotonic(), text))
 
     def flush(self) -> None:
-        """Everything is in memory."""
+        """Do nothing: everything is in memory."""
 
     def cast(self) -> str:
         rows: list[object] = [{"version": 2, "width": COLUMNS, "height": ROWS}]

@@ -1,8 +1,8 @@
-"""The tables of docs/reference/settings.md: one section for each table of `config.toml`.
+"""Generates docs/reference/settings.md: a section with a table for each table of `config.toml`.
 
-Hides how a Python type reads to a person who writes TOML: what may be written for a
-setting, its default as it would be written, and the name of the table it belongs to.
-The meaning of a setting is the comment behind its field in the source.
+It translates Python types for a person who writes TOML: what may be written for a setting, its
+default as it would be written, and the name of the table in which the setting is. The meaning of a
+setting is the comment behind its field in the source.
 """
 
 import ast
@@ -21,7 +21,7 @@ from msgspec.structs import FieldInfo
 from refold.config.settings import Settings
 
 HEAD = ("| setting | type | default | meaning |", "|---|---|---|---|")
-# How the key of a table in a table of tables is written, where it is not NAME.
+# The keys of tables in a table of tables, where the key is not a NAME.
 KEYS = {"prices": '"provider/model"'}
 
 
@@ -33,13 +33,13 @@ class Table(NamedTuple):
 
 
 def sections() -> str:
-    """Every table, in the order of the settings; first what stands above all tables."""
+    """Return every table in the order of the settings; first the settings outside of tables."""
     result = [Table("Above all tables", Settings), *tables("", Settings)]
     return "\n\n".join(section(table) for table in result)
 
 
 def tables(prefix: str, kind: type[Struct]) -> Iterator[Table]:
-    """The tables of a class, each followed by those inside it; each class once."""
+    """Yield the tables of a class, each followed by the tables in it. Each class occurs once."""
     result = set[type]()
     for name, hint in hints(kind).items():
         inner = table_in(hint)
@@ -55,7 +55,7 @@ def tables(prefix: str, kind: type[Struct]) -> Iterator[Table]:
 
 
 def table_in(hint: Any) -> type[Struct] | None:
-    """The class of the table that a value is, or of those it holds; None: a plain value."""
+    """Return the class of the table that a setting is or contains; None for a plain value."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     inner = [table_in(arg) for arg in get_args(hint) if get_origin(hint) is not Literal]
@@ -80,7 +80,7 @@ def hints(kind: type[Struct]) -> dict[str, Any]:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """What stands behind each field in the source."""
+    """Return the comment behind each field in the source."""
     source = inspect.getsource(sys.modules[kind.__module__])
     lines = source.splitlines()
     nodes = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)}
@@ -97,7 +97,7 @@ PLAIN: dict[Any, str] = {bool: "true or false", int: "whole number", float: "num
 
 
 def words(hint: Any, bounds: str = "") -> str:
-    """What may be written for a setting."""
+    """Return in words what may be written for a setting."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return words(inner[0], describe_bounds(inner[1]))
@@ -124,7 +124,7 @@ def describe_bounds(meta: Meta) -> str:
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
-    """The values of a literal, or of several, in the order of the source."""
+    """Return the values of a literal, or of a union of literals; () for another type."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -134,7 +134,7 @@ def choices(hint: Any) -> tuple[Any, ...]:
 
 
 def several(hint: Any) -> str:
-    """The items of a list, or the values of a table."""
+    """Return a plural noun for the items of a list, or the values of a table."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(several(arg) for arg in get_args(hint))
     if hint is bool:
@@ -146,7 +146,7 @@ def several(hint: Any) -> str:
 
 
 def default(field: FieldInfo) -> str:
-    """As it would be written in the file, if it can be."""
+    """Return the default of a setting as it would be written in the file."""
     if field.required:
         return "required"
     value = (

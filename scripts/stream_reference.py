@@ -1,4 +1,4 @@
-"""The reference of the stream: each document and each order, from the type that defines it."""
+"""Generates the reference of the stream: each document and each order, from its type."""
 
 from collections.abc import Iterable
 from types import ModuleType
@@ -14,30 +14,30 @@ from refold.views.stream_json import (
     subagent_documents,
 )
 
-# Their fields are described once, for all documents or all orders.
+# Base classes, whose fields are described once for all documents or all orders.
 COMMON_TYPES = {"Placed", "Written", "_Live", "_Order"}
 STATE_TYPES = (snapshot.Status, snapshot.Snapshot, snapshot.History)
 OTHER_AGENTS_TYPES = {"user", "message"}
 
 
 def event_documents() -> str:
-    """The documents about events, and the others that are neither live news nor a state."""
+    """Return the documents that are neither live news nor a state; most are about events."""
     kinds = types_of(documents, subagent_documents, snapshot)
     return table(kind for kind in kinds if kind not in STATE_TYPES)
 
 
 def live() -> str:
-    """The documents of live news."""
+    """Return the documents of live news."""
     return table(types_of(live_documents))
 
 
 def states() -> str:
-    """The documents with the state of a moment."""
+    """Return the documents with the state of a session."""
     return table(STATE_TYPES)
 
 
 def orders() -> str:
-    """What a program can send."""
+    """Return the orders that a program can send."""
     return table(kind for kind in ORDER_KINDS if tag(kind) not in OTHER_AGENTS_TYPES)
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/ about one subject, for tests of what they say."""
+"""Reads pages of docs/ for tests of their content."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def read_pages(*names: str) -> str:
-    """The text of pages in this order, each named by its shelf and name."""
+    """Return the text of pages in this order. A name is like "guides/schedules"."""
     return "\n".join((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in names)

@@ -1,4 +1,4 @@
-"""A stand-in for the package `keyring`: a module of that name, which a test can lock."""
+"""Replaces the package `keyring` by a module of that name, which a test can lock."""
 
 import importlib
 import json
@@ -58,7 +58,7 @@ class Ring:
         self.put()
 
     def put(self, mode: str = "open", **keys: str) -> None:
-        """It holds these, each by the name of a provider."""
+        """Store these keys, each by the name of a provider."""
         data = {f"refold/{name}": key for name, key in keys.items()}
         self._file.write_text(json.dumps({"mode": mode, "asked": 0, "keys": data}))
 

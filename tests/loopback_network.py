@@ -1,6 +1,6 @@
-"""A network on the loopback: a certificate, an HTTP proxy and a SOCKS proxy, for any client.
+"""Runs an HTTP proxy and a SOCKS proxy on the loopback, and makes a certificate.
 
-Whatever host a proxy is asked for, it leads to this machine, at the port that was asked for.
+A proxy connects to the requested port on this machine, for any host.
 """
 
 import shutil
@@ -21,7 +21,7 @@ with_openssl = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed"
 
 
 def new_certificate() -> bytes:
-    """A certificate for `NAMES` that no authority has signed, and its key."""
+    """Return a certificate for `NAMES` that no authority has signed, and its key."""
     completed_process = subprocess.run(
         [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
          "-nodes", "-subj", "/CN=test", "-addext", f"subjectAltName={NAMES}",
@@ -39,7 +39,7 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def http_proxy() -> AsyncGenerator[tuple[str, list[str]]]:
-    """The address of a proxy that opens tunnels, and the first lines of its requests."""
+    """Yield the address of a proxy that opens tunnels, and the first lines of its requests."""
     texts = list[str]()
 
     async def serve(client: SocketStream) -> None:
@@ -59,7 +59,7 @@ async def http_proxy() -> AsyncGenerator[tuple[str, list[str]]]:
 async def socks_proxy(
     login: bytes = b"", status: int = 0
 ) -> AsyncGenerator[tuple[str, list[str]]]:
-    """The address of a SOCKS 5 proxy that answers with `status`, and the places it was asked for."""
+    """Yield the address of a SOCKS 5 proxy that answers with `status`, and the requested hosts."""
     texts = list[str]()
 
     async def serve(client: SocketStream) -> None:

@@ -1,6 +1,6 @@
-"""The notice of a missing sandbox at each start, removed from output that tests compare.
+"""Removes the notice of a missing sandbox, which each start prints, from compared output.
 
-Its tests are in `place/test_sandbox_missing.py`. If bubblewrap works there is no such
+The tests of the notice are in `place/test_sandbox_missing.py`. If bubblewrap works, there is no such
 notice, and nothing is removed.
 """
 
@@ -13,12 +13,12 @@ from refold.place.sandbox_rules import SandboxConfig
 
 @cache
 def sandbox_notice() -> str:
-    """The notice of this machine, or ""."""
+    """Return the notice of this machine, or ""."""
     return find_sandbox(os.environ, SandboxConfig(roots=("/",))).notice
 
 
 def without_sandbox_notice(text: str) -> str:
-    """What was written to stderr, without the line of the notice."""
+    """Return the text of stderr without the line of the notice."""
     notice = sandbox_notice()
     lines = text.splitlines(keepends=True)
     return "".join(

@@ -1,4 +1,4 @@
-"""The syntax trees of modules, parsed once for all tests that read the source."""
+"""Parses modules once for all tests that read the source."""
 
 import ast
 import gc
@@ -8,8 +8,7 @@ from pathlib import Path
 
 @cache
 def parse_file(path: Path) -> ast.Module:
-    # Trees stay until the end: looking through them for garbage takes four times as long as
-    # the parser does.
+    # Trees stay until the end. To scan them for garbage takes four times as long as to parse.
     gc.disable()
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
@@ -20,5 +19,5 @@ def parse_file(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a module, in the order of `ast.walk`."""
+    """Return all nodes of a module, in the order of `ast.walk`."""
     return tuple(ast.walk(parse_file(path)))

@@ -182,7 +182,7 @@ def page(content: object, status: int = 200, kind: str = "application/json") -> 
 
 
 def respond(request: ReceivedRequest) -> Answer:
-    """What the servers of all requests answer."""
+    """Return what the servers of all requests answer."""
     origin = f"https://{request.headers['host']}"
     match request.path.partition("?")[0]:
         case "/v1/messages":
@@ -246,7 +246,7 @@ def mcp(message: dict[str, object]) -> Answer:
 async def send_request(
     ask: Ask, host: str, environ: Environ, certificate: Path, home: Path
 ) -> object:
-    """What the request brought, or why it failed."""
+    """Return what the request brought, or why it failed."""
     async with wire_server(respond, tls=server_tls(certificate)) as server:
         try:
             return await ask(server.url.replace("127.0.0.1", host), environ, home)

@@ -1,5 +1,6 @@
-"""What recursion gives for its price: tasks with computed answers, each answered in four ways by the same model.
+"""Measures what recursion gives for its price.
 
-`needles`, `rows` and `code_questions` make the tasks, `ways` has them answered, `stand_in` is a model that errs at
-a known rate, `outcomes` counts. Nothing is downloaded. `python -m bench.long_context --help` has the options.
+Tasks with computed answers are answered in four ways by the same model. `needles`, `rows` and
+`code_questions` make the tasks, `ways` asks the model, `stand_in` is a model that errs at a known
+rate, `outcomes` counts. Nothing is downloaded. `python -m bench.long_context --help` has the options.
 """

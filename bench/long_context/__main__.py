@@ -1,10 +1,10 @@
-"""Tasks with computed answers, each answered flat, recursively, by code alone and after a search.
+"""Answers tasks with computed answers flat, recursively, by code alone and after a search.
 
     python -m bench.long_context [--model NAME | --error-rate 0.02] [--sizes short middle] [-n 3]
     python -m bench.long_context --router
 
 Without --model, a stand-in answers, whose answers are wrong at the given rate. --price names the model of the catalogue
-whose prices the tokens are counted with.
+whose prices are used for the tokens.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from refold.errors import RefoldError
 from refold.provider.prices import Rates, rates
 
 SIZES = {"short": 300, "middle": 12_000, "long": 60_000, "huge": 400_000}
-WINDOW_TOKENS = 100_000  # of the stand-in
+WINDOW_TOKENS = 100_000  # the window of the stand-in
 DEFAULT_PRICE = "anthropic/claude-haiku-4-5"
 
 

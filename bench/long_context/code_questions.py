@@ -1,6 +1,7 @@
-"""Questions about code that every installation has: Python's library, installed packages, refold and its history.
+"""Makes tasks about code that every installation has: Python's library, installed packages, refold.
 
-Python's own parser gives the answers, and git those about the history, which are left out where it is missing.
+Python's own parser computes the answers. git computes those about the history of refold; such tasks are left out if the history is
+missing.
 """
 
 import ast
@@ -92,7 +93,7 @@ def derived(random: Random, size: str, tokens: int) -> Task:
 
 
 def changed(random: Random, size: str, tokens: int) -> Task:
-    """How many commits changed a file, by the history of refold itself."""
+    """Make a task that asks how many commits changed a file of refold."""
     text = _history(tokens * 4)
     counts = Counter(re.findall(r"(?m)^\t(.*\.py)$", text))
     often = [path for path, count in counts.items() if count > 1]
@@ -110,7 +111,7 @@ def has_history() -> bool:
 
 @cache
 def _history(chars: int) -> str:
-    """The newest commits with the files that each changed."""
+    """Return the newest commits of refold, each with the files that it changed."""
     command = [
         "git",
         "-C",
@@ -156,7 +157,7 @@ def _count_functions(tree: ast.AST) -> int:
 
 
 def _read_sections(text: str) -> Mapping[str, str]:
-    """What a prompt shows of files: all of them, or lines that were searched."""
+    """Return the text of files in a prompt, by path: whole files, or lines that a search found."""
     if sections := dict(_SECTION.findall(text)):
         return sections
     files = dict[str, str]()

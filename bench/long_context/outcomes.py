@@ -1,4 +1,7 @@
-"""What came of the tasks: right answers with an interval, tokens, money and time, by way and size."""
+"""Summarizes the outcomes of the tasks by way and size.
+
+A row has the right answers with an interval, tokens, money and time.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +44,7 @@ def report(
 
 
 def report_errors(outcomes: Sequence[Outcome], rate: float) -> None:
-    """How errors of leaves add up: sums of what many leaves counted, and the answer that sums."""
+    """Report how errors add up in answers that are the sum of the counts of many leaves."""
     sums = [
         o for o in outcomes if o.way == "recursive" and o.task.kind == "rows, to be read"
     ]
@@ -58,7 +61,7 @@ def report_errors(outcomes: Sequence[Outcome], rate: float) -> None:
 
 
 def as_routed(outcomes: Sequence[Outcome], window: int) -> Sequence[Outcome]:
-    """Of each task the outcome of the way that the router chooses."""
+    """Return, for each task, the outcome of the way that the router chooses."""
     ways = {"flat": "flat", "recursive": "recursive"}
     return [
         outcome

@@ -1,7 +1,7 @@
 """Scores the router, which decides between a flat and a recursive answer, on 60 labelled questions.
 
-They were labelled before the router was run on them, and nothing was changed after that: neither the router by them nor
-they by the router.
+The questions were labelled before the router was run on them. After that, neither the router nor the labels were changed because of
+the result.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from refold.rlm.router import Size, Way, route
 
 
 class LabelledTask(Struct, frozen=True):
-    """`way` is the cheaper of the ways that can be right, and `why` says so."""
+    """A question and its label: `way` is the cheapest way that can be right, and `why` explains it."""
 
     question: str
     tokens: int

@@ -1,7 +1,7 @@
-"""Questions about all rows, and about pairs of rows: the kinds of OOLONG (Bertsch et al. 2025).
+"""Makes tasks about all rows, and about pairs of rows: the kinds of OOLONG (Bertsch et al. 2025).
 
-What a question asks for stands in the rows, so that code finds it, or has to be understood: whether a row
-complains, praises, asks or orders shows only in its wording. There are eight wordings of each.
+Some tasks ask for something that is stated in the rows, so code finds it. Others ask for something that a reader has to understand:
+only its wording shows whether a row is a complaint, a praise, a question or an order. Each of these kinds has eight wordings.
 """
 
 import re
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from bench.long_context.task import Items, Match, Skill, Task, in_files
 
-_ROW_TOKENS = 18  # about
+_ROW_TOKENS = 18  # the average, roughly
 _WORDINGS = {
     "complaint": (
         "item {} broke on the first day", "item {} is a waste of money", "I want my money back for item {}",
@@ -45,7 +45,9 @@ _KIND_OF_WORDING = {
 _ROW = re.compile(r"\| user (\d+) \| (.*?)\bitem (\d+)\b(.*)")
 _KINDS = "|".join(_WORDINGS)
 _COUNT_PATTERN, _PAIR_PATTERN = r"\b\d+\b", r"\b\d+-\d+\b"
-_PIECE_CHARS = 20_000  # that one question to a model has, of short material
+_PIECE_CHARS = (
+    20_000  # of the material in one question to a model, if the material is short
+)
 _MAX_PIECES = 40
 _USERS = 40
 
@@ -76,13 +78,16 @@ def counted_by_kind(random: Random, size: str, tokens: int) -> Task:
 
 
 def most_common_kind(random: Random, size: str, tokens: int) -> Task:
-    """The kinds are drawn with different weights, so that small errors do not matter."""
+    """Make a task that asks for the most common kind of rows.
+
+    The kinds are drawn with different weights, so that small errors do not matter.
+    """
     weights = random.sample((4, 3, 2, 2), 4)
     rows, lines = _rows(random, tokens, weights)
     counts = Counter(row.kind for row in rows)
     answer = frozenset({max(sorted(counts), key=counts.__getitem__)})
     question = "Which is most common in the rows: complaint, praise, question or order? Answer with one word."
-    # The question names all four: the answer is scored by the first of them that is named.
+    # The question names all four kinds, so only the first kind in an answer counts.
     return Task(
         "rows, most common",
         size,
@@ -120,7 +125,11 @@ def pairs_by_kind(random: Random, size: str, tokens: int) -> Task:
 def _rows(
     random: Random, tokens: int, weights: Sequence[int] = (1, 1, 1, 1), pairs: int = 0
 ) -> tuple[Sequence[Row], Sequence[str]]:
-    """Rows about different items, but for `pairs` pairs about the same; half of those are two complaints."""
+    """Draw rows. Return them, and their lines of text.
+
+    Each row is about an item of its own, but for `pairs` pairs that are about the same item.
+    Half of these pairs are two complaints.
+    """
     count = max(16, tokens // _ROW_TOKENS)
     items = [str(n) for n in random.sample(range(1_000, 1_000_000), count)]
     kinds = random.choices(list(_WORDINGS), weights, k=count)
@@ -128,7 +137,7 @@ def _rows(
     places = random.sample(range(count), 2 * min(pairs, count // 2))
     for number, (one, two) in enumerate(zip(places[::2], places[1::2], strict=True)):
         items[two] = items[one]
-        users[two] = 100 + (users[one] - 99) % _USERS  # another one
+        users[two] = 100 + (users[one] - 99) % _USERS  # another user
         if number % 2 == 0:
             kinds[one] = kinds[two] = "complaint"
     rows, lines = list[Row](), list[str]()
@@ -152,7 +161,7 @@ def _pairs(entries: Iterable[tuple[int, str]]) -> frozenset[str]:
 
 
 def _read_rows(text: str) -> Sequence[Row]:
-    """The rows that stand in a text, understood as a reader of English does."""
+    """Return the rows in a text, with the kinds that a reader of English understands."""
     rows = list[Row]()
     for user, before, item, after in _ROW.findall(text):
         wording = " ".join(f"{before} {after}".split())
@@ -247,7 +256,7 @@ def _pairs_of_kind_pieces(match: Match) -> str:
 
 
 def _phrases(text: str, kind: str) -> Sequence[str]:
-    """What rows of this kind say, as far as the text shows it; without their items."""
+    """Return the wordings of the rows of this kind in the text, without their items."""
     phrases = dict[str, None]()
     for _, before, _, after in _ROW.findall(text):
         wording = " ".join(f"{before} {after}".split())

@@ -10,7 +10,7 @@ from tests.place.repositories import repository as made
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """The workspace, as a git repository with one commit and a name for more."""
+    """Return the workspace, a git repository with one commit and a name for further commits."""
     work = made(tmp_path / "work")
     (work / "sub").mkdir()
     (work / "a.txt").write_text("one\n")

@@ -1,4 +1,4 @@
-"""Sessions with subagents for tests: on disk through the library, or in memory."""
+"""Runs sessions with subagents for tests: on disk through the library, or in memory."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ Call = tuple[str, str]
 
 
 def task_call(prompt: str, agent: str = "code", **arguments: object) -> Call:
-    """A call of `task`."""
+    """Return a call of `task`."""
     return "task", msgspec.json.encode(
         {"prompt": prompt, "agent": agent, **arguments}
     ).decode()
@@ -84,12 +84,12 @@ def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]
 
 
 def last_message(cast: ScriptedConversations, name: str, request: int = -1) -> str:
-    """The last message of a request in a conversation, as text."""
+    """Return the last message of a request in a conversation, as text."""
     parts = cast.requests_of(name)[request].messages[-1].message.parts
     return " ".join(getattr(part, "text", "") for part in parts)
 
 
-# In memory: every write of every session in one list, so that it can be cut anywhere.
+# In memory: one list has the writes of all sessions, so that the tree can be cut after each.
 
 
 @tool(Effect.LOOK)
@@ -133,7 +133,10 @@ class _Logged(MemoryStore):
 
 
 class Tree:
-    """A root and all below it. `log` says, line by line, whose journal grew."""
+    """A root session and its subagents, in memory.
+
+    `log` has, for each written event, the session whose journal grew and the kind of the event.
+    """
 
     def __init__(self, provider: Provider, **world: Any) -> None:
         self.provider, self.world = StrictProvider(provider), world
@@ -143,7 +146,7 @@ class Tree:
         self.position, self.tools = TreePosition(), TOOLS
 
     def after(self, writes: int, provider: Provider) -> "Tree":
-        """The same tree as a crash after `lines` lines would have left it."""
+        """Return the tree as a crash after this number of writes would have left it."""
         result = type(self)(provider, **self.world)
         result.profiles, result.position = self.profiles, self.position
         result.log = self.log[:writes]
@@ -185,7 +188,9 @@ class Tree:
     def tool_extensions(
         self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
     ) -> dict[str, object]:
-        """What more the tools of this session may ask for."""
+        """Return the dependencies that tools of this session may ask for besides the built-
+        in ones.
+        """
         return {}
 
     def _world(

@@ -65,7 +65,7 @@ def agent_family(
 
 
 def read_results(family: AgentFamily, below: int) -> list[str]:
-    """What the calls of that one came to."""
+    """Return the results of the calls of that session."""
     family.run("Go.")
     (session,) = os.listdir(family.home / "sessions")
     address = "/".join(("root", *["child-1"] * below))

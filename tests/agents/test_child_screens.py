@@ -35,7 +35,7 @@ Seen = tuple[list[Entry], list[Entry | Live]]
 
 
 async def watch_tree(tree: Tree) -> Seen:
-    """The journal when the watcher joined, and the frames it received from then on."""
+    """Return the journal when the watcher joined, and the frames it received from then on."""
     session = await tree.open_session()
     before, watch = tree.entries("root"), session.hub.watch()
     if (
@@ -51,7 +51,7 @@ async def watch_tree(tree: Tree) -> Seen:
 async def split_frames(
     news: list[Entry | Live], join: int
 ) -> tuple[list[Frame], list[Frame]]:
-    """The frames of who watched from the start, and of who joined there."""
+    """Return the frames of who watched from the start, and of who joined there."""
     hub = Hub()
     first, late = hub.watch(), None
     for n, result in enumerate(news):

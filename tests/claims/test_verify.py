@@ -34,7 +34,7 @@ def run_session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def second_script(place: Path, *lines: object) -> str:
-    """A script for the second look."""
+    """Return a script for the second look."""
     file = place / "second.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(file)
@@ -161,19 +161,19 @@ def test_a_claim_about_a_file_that_a_rule_denies_is_unknown(
 @pytest.mark.parametrize(
     ("claims", "script", "code", "states"),
     [
-        # Borne out twice; and what the first look could not tell, by evidence of its own.
+        # Supported by both checks; and a claim that the first check could not decide, by evidence of the second.
         ((GOOD, BARE), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 0, ["supported", "supported"]),
         # Refuted, with a place that shows it; and without one.
         ((GOOD, BARE), (LOOKS, judge_answer({"id": "1", "verdict": "refuted", **HOLDS}, {"id": "2", "verdict": "unclear"})), 5, ["contradicted", "unknown"]),
         ((GOOD,), (LOOKS, judge_answer({"id": "1", "verdict": "refuted", **HOLDS, "quote": "made up by the second"})), 0, ["unknown"]),
         # Its evidence is nothing without having read the file.
         ((GOOD,), (judge_answer({"id": "1", "verdict": "supported", **HOLDS}),), 0, ["unknown"]),
-        # It says nothing of one, says two things, says nothing at all, dies.
+        # It omits a claim, contradicts itself, answers with nothing, or dies.
         ((GOOD, BARE), (LOOKS, judge_answer({"id": "2", "verdict": "unclear"})), 5, ["unknown", "unknown"]),
         ((GOOD,), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "1", "verdict": "refuted"})), 5, ["unknown"]),
         ((GOOD,), ({"text": "All is well."}, {"text": "All is well."}, {"text": "Really."}, {"text": "Yes."}), 5, ["unknown"]),
         ((GOOD,), (), 5, ["unknown"]),
-        # What the first look contradicts is not asked again.
+        # A claim that the first check refuted is not checked again.
         ((WRONG, GOOD), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 5, ["contradicted", "supported"]),
     ],
 )  # fmt: skip
@@ -275,7 +275,7 @@ def _change(file: Path) -> None:
 
 
 def _rewrite(file: Path) -> None:
-    """By an author who knows how lines are chained."""
+    """Rewrite the journal as an author would who knows how its lines are chained."""
     _change(file)
     head, lines = codec.Head(), list[bytes]()
     for line in file.read_bytes().splitlines():

@@ -1,7 +1,7 @@
-"""`refold` started many times, for the price of one import.
+"""Starts `refold` many times for the price of one import.
 
-A process imports refold and forks for each start that it is asked for. What a start itself
-imports and does with its own standard streams is for `tests.cli.running`.
+A process imports refold once, and forks for each start. Tests of imports or of the standard streams
+of a start use `tests.cli.running` instead.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-LONG = 60  # seconds; nothing here takes so long unless it hangs
+LONG = 60  # seconds; only a program that hangs takes longer
 
 
 class ForkedStarts:
@@ -23,7 +23,7 @@ class ForkedStarts:
     def run(
         self, directory: Path, environ: Mapping[str, str], *arguments: str
     ) -> tuple[int, str]:
-        """Run it; return its exit code and all that it printed."""
+        """Run refold with these arguments. Return its exit code and its output."""
         text = json.dumps([str(directory), dict(environ), arguments])
         assert self._forks.stdin
         assert self._forks.stdout

@@ -1,4 +1,4 @@
-"""refold as a process, for tests of what only a process can show."""
+"""Runs refold as a process, for tests that need one."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import msgspec
 
 from tests.cli.contract import Document, check_document
 
-LONG = 60.0  # seconds; nothing here takes so long unless it hangs
+LONG = 60.0  # seconds; only a program that hangs takes longer
 
 
 def script(directory: Path, *lines: Document, name: str = "script.jsonl") -> str:
@@ -33,7 +33,7 @@ def command(*arguments: str) -> Sequence[str]:
 
 @contextmanager
 def start_refold(*arguments: str, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that is killed at the end of the test, if it still runs."""
+    """Yield a process that is killed at the end of the test, if it still runs."""
     pipes: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
@@ -70,7 +70,7 @@ def read_rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
 
 
 def wait_until_gone(text: str) -> bool:
-    """Whether no process with these words in its command line runs any more."""
+    """Return whether no process with these words in its command line runs any more."""
     until_then = time.monotonic() + LONG
     while time.monotonic() < until_then:
         if not any(text.encode() in command_line for command_line in _command_lines()):

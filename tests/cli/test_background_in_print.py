@@ -17,7 +17,7 @@ DONE = {"text": "It is built."}
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to work in, and nothing on stdin."""
+    """Return an empty directory to work in, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", is_readable_now)

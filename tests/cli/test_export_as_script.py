@@ -20,7 +20,7 @@ SCRIPT: list[dict[str, object]] = [
 
 
 def conversation(script: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """A session with these responses, as it is printed."""
+    """Return a session with these responses, as it is printed."""
     assert main(["-p", "How many?", "--yolo", "--script", script]) == 0
     capfd.readouterr()
     assert main(["sessions", "export", "--format", "text"]) == 0

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def print_template(
     directory: Path, text: str, piped: bytes = b""
 ) -> tuple[subprocess.CompletedProcess[bytes], list[Said]]:
-    """The result of `refold -p TEXT`, and the message to the model."""
+    """Return the result of `refold -p TEXT`, and the message to the model."""
     (directory / ".refold").mkdir()
     (directory / ".refold" / "skills.md").write_text(
         "## /fix <file> <what>\nFix {what} in {file}, and nothing else.\n"

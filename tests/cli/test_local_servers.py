@@ -21,7 +21,7 @@ SILENT = {
 
 @contextmanager
 def serve(pages: Mapping[str, object]) -> Iterator[str]:
-    """A server on loopback that answers these paths with JSON; its address."""
+    """Yield a server on loopback that answers these paths with JSON; its address."""
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -15,7 +15,7 @@ from refold.journal.schedules.recurrence import Recurrence, parse_repeated
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from tests.cli.running import LONG, command, script, start_refold
 
-AGO = 90.0  # seconds since the schedules here began: each is due once
+AGO = 90.0  # seconds since the schedules of this test began: each is due once
 # As `refold schedule run` does it, in a moment: claim, print, end.
 RUNS = """\
 import sys, time
@@ -35,7 +35,7 @@ def book() -> ScheduleBook:
 
 
 def due(directory: Path) -> Schedule:
-    """A schedule of that directory that is due now."""
+    """Return a schedule of that directory that is due now."""
     began = time.time() - AGO
     new = NewSchedule("Do it.", str(directory), parse_repeated("1h", began - 3_540, "UTC"))
     return book().add(new, began)
@@ -47,7 +47,7 @@ def background(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for_run(id_: int = 1) -> Schedule:
-    """The schedule, when its first run has ended."""
+    """Return the schedule, when its first run has ended."""
     until = time.monotonic() + LONG
     while not (runs := book().find(id_).runs) or not runs[0].outcome:
         assert time.monotonic() < until, "it never ended"
@@ -55,7 +55,7 @@ def wait_for_run(id_: int = 1) -> Schedule:
 
 
 class Watching:
-    """Sleeps of a process that looks at schedules, and what is done in each."""
+    """Replaces the sleeps of a process that watches schedules; a test acts in each."""
 
     def __init__(self, scope: anyio.CancelScope, *steps: str) -> None:
         self._scope, self._steps = scope, list(steps)
@@ -75,7 +75,9 @@ class Watching:
 
 
 async def run_watcher(*steps: str) -> tuple[list[str], list[float]]:
-    """What a process says that looks until those steps are done, and how long it slept."""
+    """Run a process that watches schedules for these steps. Return its output, and how long
+    it slept.
+    """
     texts = list[str]()
     with anyio.CancelScope() as scope:
         watching = Watching(scope, *steps)
@@ -84,7 +86,9 @@ async def run_watcher(*steps: str) -> tuple[list[str], list[float]]:
 
 
 async def output_until(word: str, *program: str) -> list[str]:
-    """What a process says whose runs are this program, up to a line with that word."""
+    """Run this program as the runs of a process. Return the output up to a line with that
+    word.
+    """
     texts = list[str]()
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:

@@ -28,7 +28,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, to stand in, and nothing on stdin."""
+    """Return a repository with one commit, to stand in, and nothing on stdin."""
     path = tmp_path / "project"
     (path / "sub").mkdir(parents=True)
     (path / "a.txt").write_text("one\n")

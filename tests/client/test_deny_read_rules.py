@@ -13,7 +13,7 @@ from tests.place.walled import needs_bubblewrap
 
 
 def run_allowed_script(home: Path, rule: str, script: str) -> str:
-    """What an allowed script prints, in a workspace below the home."""
+    """Return what an allowed script prints, in a workspace below the home."""
     needs_bubblewrap()
     (home / "ws").mkdir(exist_ok=True)
     (home / "ws/go").write_text(script)

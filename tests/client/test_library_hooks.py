@@ -34,7 +34,7 @@ def make_agent(provider: ScriptedProvider, hooks: Any, **options: Any) -> Agent:
 
 
 def last_message(provider: ScriptedProvider) -> str:
-    """The last message of the last request."""
+    """Return the last message of the last request."""
     parts = provider.heard[-1].messages[-1].message.parts
     return " ".join(str(getattr(part, "text", "")) for part in parts)
 
@@ -109,7 +109,7 @@ def test_a_hook_function_cannot_allow_a_call_that_a_rule_denies() -> None:
 
 
 def test_hook_functions_are_called_at_each_event_of_a_session(tmp_path: Path) -> None:
-    """All but the four that need a subagent, a full window, or a person who is away."""
+    """The test leaves out the four that need a subagent, a full window or an absent user."""
     called = list[object]()
 
     def note(event: Document) -> None:

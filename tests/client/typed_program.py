@@ -1,4 +1,4 @@
-"""A user's program, for the type checker. It is never run."""
+"""Uses the library as a user's program does, for the type checker. It is never run."""
 
 from typing import assert_type
 

@@ -1,4 +1,4 @@
-"""Requests and WebSockets to an ASGI application in this process."""
+"""Sends requests to an ASGI application in this process, and opens WebSockets to it."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -23,7 +23,7 @@ class Answer(Struct, frozen=True):
 
 
 class AsgiSocket:
-    """An open WebSocket: orders go in, documents come out."""
+    """An open WebSocket: a test sends orders and receives documents."""
 
     def __init__(
         self, inbox: MemoryObjectSendStream[Any], outbox: MemoryObjectReceiveStream[Any]
@@ -34,7 +34,7 @@ class AsgiSocket:
         await self._inbox.send({"type": "websocket.receive", "text": json.dumps(order)})
 
     async def document(self, kind: str) -> Any:
-        """The next document of this type."""
+        """Return the next document of this type."""
         async for message in self._outbox:
             assert message["type"] != "websocket.close", message
             if message["type"] == "websocket.send":
@@ -44,7 +44,7 @@ class AsgiSocket:
         raise AssertionError(f"the socket ended before a document {kind!r}")
 
     async def wait_until_open(self) -> None:
-        """Wait until the server has accepted it; documents until then are dropped."""
+        """Wait until the server has accepted the socket. Drop earlier documents."""
         async for message in self._outbox:
             assert message["type"] != "websocket.close", message
             if message["type"] == "websocket.accept":
@@ -52,7 +52,7 @@ class AsgiSocket:
         raise AssertionError("the server did not accept the socket")
 
     async def close_code(self) -> int:
-        """The code with which the server closes it; documents until then are dropped."""
+        """Return the code with which the server closes the socket. Drop earlier documents."""
         async for message in self._outbox:
             if message["type"] == "websocket.close":
                 return message["code"]
@@ -104,7 +104,7 @@ class AsgiClient:
 
     @asynccontextmanager
     async def socket(self, path: str) -> AsyncGenerator[AsgiSocket]:
-        """A WebSocket to this path, which the client leaves at the end of the block."""
+        """Yield a WebSocket to this path, which the client leaves at the end of the block."""
         inbox, receive = anyio.create_memory_object_stream[Any](100)
         send, outbox = anyio.create_memory_object_stream[Any](10_000)
         name, _, query = path.partition("?")

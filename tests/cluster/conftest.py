@@ -1,6 +1,4 @@
-"""One PostgreSQL server for all tests of this directory. A test has a tenant of its own there, or,
-with `server.copy`, a database of its own.
-"""
+"""Provides one PostgreSQL server to all tests of this directory. Each test has a tenant of its own."""
 
 from collections.abc import Generator
 from itertools import count

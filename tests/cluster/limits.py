@@ -1,4 +1,4 @@
-"""The story of a tenant with a limit, beside another one: the same with each runner."""
+"""Checks with each runner that the limit of a tenant holds for it, and not for another tenant."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing

@@ -1,4 +1,4 @@
-"""A small world for tests: two tools, a scripted model, and helpers."""
+"""Makes a small world for tests, with two tools and a scripted model, and runs sessions in it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

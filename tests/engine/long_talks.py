@@ -1,4 +1,4 @@
-"""A model for long conversations: it counts what it is sent, and summarizes when asked."""
+"""Has a model for long conversations, which counts the tokens of requests and summarizes."""
 
 from collections.abc import AsyncGenerator, Callable
 
@@ -12,7 +12,7 @@ from refold.values.usage import Usage
 
 
 def size(request: Request, letters: float = 4.0) -> int:
-    """Tokens of a request, of `letters` letters each."""
+    """Return the tokens of a request. A token has `letters` letters."""
     count = len(request.system) + sum(
         len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in request.tools
     )
@@ -21,7 +21,7 @@ def size(request: Request, letters: float = 4.0) -> int:
 
 
 def words(request: Request) -> str:
-    """All the text of the messages."""
+    """Return all the text of the messages."""
     return "\n".join(
         part.text
         for spoken in request.messages
@@ -31,8 +31,10 @@ def words(request: Request) -> str:
 
 
 class LongModel:
-    """`answer` returns the n-th answer of the conversation, from 0; `summary` a summary. A
-    token is `letters` letters.
+    """A scripted model.
+
+    `answer` returns the n-th answer of the conversation, from 0, and `summary` the answer to a
+    request for a summary. A token has `letters` letters.
     """
 
     def __init__(
@@ -44,8 +46,8 @@ class LongModel:
         letters: float = 4.0,
     ) -> None:
         self._answer, self._summary, self._letters = answer, summary, letters
-        self.asked: list[Request] = []  # in the conversation
-        self.summed: list[Request] = []
+        self.asked: list[Request] = []  # requests of the conversation
+        self.summed: list[Request] = []  # requests for a summary
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         check_history(spoken.message for spoken in request.messages)

@@ -86,7 +86,7 @@ STEPS = some.builds(
 
 
 class Wild:
-    """Answers in the drawn order, again and again; checks the requests."""
+    """Repeats the drawn answers, and checks the requests."""
 
     def __init__(
         self, answers: Sequence[Reply | ProviderError], summary: Reply | ProviderError

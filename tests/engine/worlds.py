@@ -1,4 +1,4 @@
-"""A world with some fields replaced, and a conversation as a few lines of text."""
+"""Replaces fields of a world, and renders a conversation as a few lines of text."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _PARTS = ("model", "prompt", "lineage")
 
 
 def world_with(world: World, **options: Any) -> World:
-    """`world`, but for these: fields of it, or of its model, its prompt or its lineage."""
+    """Return `world` with these fields, of the world, its model, its prompt or its lineage."""
     for part in _PARTS:
         value = getattr(world, part)
         own = {
@@ -27,7 +27,7 @@ _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 
 
 def render_conversation(view: View) -> str:
-    """One part of a message a line: › received, ‹ answered, · result."""
+    """Render each part of a message as a line: › received, ‹ answered, · result."""
     messages = (spoken.message for spoken in view.conversation.messages)
     return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in messages for p in m.parts)
 

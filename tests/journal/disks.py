@@ -1,4 +1,4 @@
-"""Disks that fill up, fail, lose power, or whose program dies."""
+"""Simulates disks that fill up, fail or lose power, and the death of their program."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from refold.journal.store.disk import Disk
 
 
 class Careless(Disk):
-    """Says that everything is kept at once. For tests of what is written."""
+    """Reports every sync as done at once, for tests of the content of files."""
 
     def sync(self, file: int) -> None:
         return
@@ -19,7 +19,7 @@ class Careless(Disk):
 
 
 class Mortal(Disk):
-    """A disk whose program can die: every file it has open is closed, as by kill -9."""
+    """A disk whose program can die: all its open files are closed, as by kill -9."""
 
     def __init__(self) -> None:
         self._open = set[int]()
@@ -39,10 +39,10 @@ class Mortal(Disk):
 
 
 class Failing(Mortal):
-    """Fails at its n-th call, and at `times` calls from there on.
+    """Fails at `times` calls, the first of which is its call number `at`.
 
-    A write that fails leaves half of what it should write; a sync that fails
-    drops what it could not write and reports that once, as Linux does.
+    A write that fails leaves half of its data. A sync that fails drops the data that is not on
+    the disk, and reports that once, as Linux does.
     """
 
     def __init__(self, at: int, code: int = errno.EIO, times: int = 1) -> None:
@@ -95,7 +95,7 @@ class Failing(Mortal):
 
 
 class Unpowered(Mortal):
-    """Knows what a power cut would leave: what was synced, under names that were."""
+    """A disk whose power can be cut, which leaves the synced data under the synced names."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -112,18 +112,17 @@ class Unpowered(Mortal):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def cut_power(self, tail: float = 0.0) -> None:
-        """Die, and leave on disk what was safe, and a part of what was not.
+        """Die, and leave the synced data, and a part of the data that was not synced.
 
-        `tail` says how much of what was appended and not synced came through.
+        `tail` is the share of the appended and not synced data that is left.
         """
         self.die()
         self._leave(self._root, tail)
 
     def lose_blocks(self, path: Path, size: int, lost: Collection[int], end: int) -> None:
-        """Die, and leave of a file what was synced, and of the rest only some blocks.
+        """Die, and leave the synced bytes of a file, and at most `end` bytes after them.
 
-        Blocks of `size` bytes with the numbers in `lost` read as zeros where they were not
-        synced; the file has `end` more bytes than were synced, if it had them.
+        In these later bytes, the blocks of `size` bytes whose numbers are in `lost` are zeros.
         """
         self.die()
         data, now = self._contents.get(path.stat().st_ino, b""), path.read_bytes()

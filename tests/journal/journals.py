@@ -1,4 +1,4 @@
-"""Journals as they are on the disk, and stores that write them."""
+"""Encodes journals as they are on the disk, and writes them with stores."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from refold.journal.store.port import Store
 from refold.journal.store.writer_threads import Writers
 from tests.journal.disks import Careless
 
-THREADS = Writers()  # one set for all stores of the tests
+THREADS = Writers()  # the writer threads of all stores of the tests
 
 EVENTS: list[Event] = [
     SessionStarted("/work", "0.1"),
@@ -33,7 +33,7 @@ EVENTS: list[Event] = [
 
 
 def lines(events: Sequence[Event]) -> tuple[list[bytes], Head]:
-    """The lines of a journal of these events, and where it ends."""
+    """Return the lines of a journal with these events, and its head at the end."""
     head, chunks = Head(), list[bytes]()
     for event in events:
         line, head = codec.encode(Entry(head.seq + 1, event, at=1.0), head)
@@ -42,13 +42,13 @@ def lines(events: Sequence[Event]) -> tuple[list[bytes], Head]:
 
 
 def prompts_in(journal: Path) -> list[SystemPromptSet]:
-    """What was sent with the conversation in this file, oldest first."""
+    """Return the system prompts in this file, the oldest first."""
     events = (entry.event for entry, _ in codec.decode(journal.read_bytes().splitlines()))
     return [event for event in events if isinstance(event, SystemPromptSet)]
 
 
 def text_in(journal: Path) -> str:
-    """The events in this file as JSON, none of it packed."""
+    """Return the events in this file as JSON, none of it packed."""
     entries = codec.decode(journal.read_bytes().splitlines())
     return "\n".join(codec.dump(entry.event).decode() for entry, _ in entries)
 
@@ -71,8 +71,9 @@ async def add(store: Store, epoch: int, line: bytes, expect: int) -> None:
 
 
 async def append_as_next_writer(directory: Path, line: bytes) -> tuple[bytes, list[bytes]]:
-    """Take the lock as the next process would, add a line and leave. Returns what was cut
-    off and the lines then.
+    """Take the lock as the next process would, add a line and release the lock.
+
+    Return the damaged end that was cut off, and the lines after that.
     """
     store = FileStore(directory, THREADS, Careless())
     lease = await store.lease()

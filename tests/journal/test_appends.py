@@ -14,7 +14,7 @@ from tests.journal.journals import add
 
 
 class Watched(Disk):
-    """Notes whether the event loop writes the lines; each takes `seconds`."""
+    """Records whether the event loop writes the lines; each takes `seconds`."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.writers, self._seconds = list[bool](), seconds

@@ -72,7 +72,7 @@ def test_acknowledged_events_survive_a_disk_that_fails_permanently(
 
 
 def run(directory: Path, inject: str) -> tuple[list[str], bool]:
-    """What the writer said, one line each, and whether this did happen to it."""
+    """Return what the writer printed, one item for each line, and whether it was killed."""
     log = directory.parent / "strace.txt"
     log.parent.mkdir()
     command = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={inject.split(':')[0]}"]

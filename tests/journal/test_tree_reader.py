@@ -17,7 +17,7 @@ from refold.journal.store.tree_reader import JournalLines, TreeFollower
 
 
 class Written:
-    """A journal that grows."""
+    """A journal that a test extends."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

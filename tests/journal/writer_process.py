@@ -1,10 +1,10 @@
-"""A program that writes a journal and reports on its standard output what it may rely on.
+"""Writes a journal, and reports on its standard output which lines are safe.
 
     python writer_process.py DIRECTORY COUNT [wait]
 
-`written N` and `kept N` come after the store said so for the first N lines. After a fault
-it prints `failed`, takes the lock again and continues from what is there. With `wait` it
-keeps the lock and waits for its standard input to end.
+It prints `written N` and `kept N` after the store has written and kept the first N lines. After a
+fault it prints `failed`, takes the lock again and continues after the lines that the journal has.
+With `wait` it keeps the lock and waits for its standard input to end.
 """
 
 import os

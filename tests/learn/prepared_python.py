@@ -1,8 +1,9 @@
-"""A Python that starts programs of lessons quickly: it forks, and has their modules imported.
+"""Starts programs of lessons quickly, in forks of a Python that has imported their modules.
 
-`python prepared_python.py` as `PREPARED_SOCKET` serves; `python -I -S prepared_python.py PROGRAM WORD…`
-asks it to run a program, with the directory, environment and streams of the caller. What a program
-imports is there for the next one. If the caller is killed, so is the program with what it started.
+`python prepared_python.py` serves on the socket in PREPARED_SOCKET. `python -I -S prepared_python.py
+PROGRAM WORD…` asks it to run a program, with the directory, environment and streams of the caller. The
+server imports the modules of each program for later programs. If the caller is killed, the program and
+the processes that it started are killed, too.
 """
 
 import os
@@ -14,7 +15,7 @@ END_OF_TEXT, MAX_REQUEST_BYTES = "\0", 200_000
 
 
 def ask(address: str) -> int:
-    """Have the program of the command line run; its exit code, 137 if it was killed."""
+    """Let the server run the program. Return its exit code, or 137 if it was killed."""
     environ = [f"{name}={value}" for name, value in os.environ.items()]
     fields = [os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *environ]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
@@ -41,7 +42,7 @@ def serve(address: str) -> None:
 
 
 def import_modules(address: str) -> None:
-    """Import what the programs before have imported, and reap them."""
+    """Import the modules that earlier programs have imported, and reap these programs."""
     import importlib
     from contextlib import suppress
 
@@ -93,7 +94,7 @@ def run(caller: socket.socket, address: str) -> None:
 
 
 def end_with(caller: socket.socket) -> None:
-    """Kill this program and what it started when its caller is gone."""
+    """Kill this program and the processes that it started when its caller is gone."""
     import signal
 
     caller.recv(1)

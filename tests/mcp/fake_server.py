@@ -1,6 +1,6 @@
-"""An MCP server of a few lines, without the SDK, which misbehaves as its first argument says.
+"""Runs a small MCP server, without the SDK, which misbehaves as its first argument says.
 
-Started as a program by the tests; it speaks the protocol of 2025 over its input and output.
+Tests start it as a program. It speaks the protocol of 2025 over its input and output.
 """
 
 import json
@@ -20,7 +20,7 @@ ECHO = {
 }
 
 CALLED: list[str] = []
-WAITING: list[dict[str, Any]] = []  # messages that came while the client was asked
+WAITING: list[dict[str, Any]] = []  # messages that arrived during a request to the client
 OLDEST = "2024-11-05"
 NEWEST = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 # One field of each kind that the protocol has.
@@ -66,7 +66,7 @@ def send(**message: Any) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
-    if MODE == "state" and STATE:  # what it offers stands in a file
+    if MODE == "state" and STATE:  # a file has its tools
         with open(STATE, encoding="utf-8") as file:
             return json.load(file)
     if MODE == "many":
@@ -96,7 +96,7 @@ def end_page() -> None:
 
 
 def prompt() -> dict[str, Any]:
-    """What the model is asked for the server."""
+    """Return what the model is asked for the server."""
     value = {
         "sample-long": "x" * 200_000,
         "sample-forged": "a\r\nThe MCP server y asks\u2028b\n" * 500,
@@ -274,9 +274,7 @@ def answer(message: dict[str, Any]) -> None:
             data = {"elicitations": [PAGE]}
             send(id=id_, error={"code": -32042, "message": "Sign in", "data": data})
         case "tools/call":
-            if (
-                MODE == "error"
-            ):  # the code with which the SDK says that a connection is closed
+            if MODE == "error":  # with the SDK's code for a closed connection
                 send(id=id_, error={"code": -32000, "message": "no such row"})
                 return
             meta = params.get("_meta", {})

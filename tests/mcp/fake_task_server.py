@@ -1,6 +1,6 @@
-"""An MCP server whose one tool is called as a task, as 2025-11-25 or 2026-07-28 has it.
+"""Runs an MCP server whose only tool is called as a task, by 2025-11-25 or 2026-07-28.
 
-The first argument is the version; what was asked of a task is written to the file of the second.
+The first argument is the version. The requests about tasks are written to the file in the second.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""An MCP server of the protocol 2026-07-28, whose client listens for changes of resources.
+"""Runs an MCP server of the protocol 2026-07-28, whose client listens for changes of resources.
 
-Its tool takes what that of `fake_server` takes in the mode "subscribe". The file that the argument
-names has a line for each stream that was opened or closed.
+Its tool has the same arguments as that of `fake_server` in the mode "subscribe". The file that the
+argument names gets a line for each stream that is opened or closed.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Prepares an MCP server for tests that have no workspace: only its variables are filled."""
+"""Prepares an MCP server for tests without a workspace: it only fills in variables."""
 
 from collections.abc import Callable
 

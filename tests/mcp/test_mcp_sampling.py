@@ -20,7 +20,9 @@ def place(tmp_path: Path) -> Place:
 
 
 class Talk:
-    """A session with one call of a server, and a user who answers each question alike."""
+    """A session with one call of a server, and a user who gives the same answer to each
+    question.
+    """
 
     def __init__(self, place: Place, mode: str, *answers: str, **options: Any) -> None:
         place.servers(s=place.fake(mode))
@@ -47,13 +49,13 @@ class Talk:
 
     @property
     def end(self) -> Ended:
-        """Of the call of the server's tool."""
+        """Return the end of the call of the server's tool."""
         (result,) = [e for e in self.events_of_kind(Ended) if ".ask" not in e.call_id]
         return result
 
     @property
     def replies(self) -> list[dict[str, Any]]:
-        """What the server was answered, which its tool returns."""
+        """Return the replies that the server got, which its tool returns."""
         return json.loads(self.end.text)
 
 

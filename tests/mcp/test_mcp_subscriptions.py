@@ -31,7 +31,9 @@ TWO = "The resource 'note://two' of the MCP server s has changed since it was re
 
 
 class Server:
-    """A connected server, read from by sessions. `list_requests` is what it was asked to do."""
+    """A connected server that sessions read from. `list_requests` are the requests that it
+    received.
+    """
 
     def __init__(self, servers: Connections, log: Path) -> None:
         self.connections, self._log = servers, log

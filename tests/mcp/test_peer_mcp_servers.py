@@ -43,7 +43,9 @@ pytestmark = [
 
 
 def run_calls(directory: Path, config: object, *lines: Line, **options: Any) -> list[Ended]:
-    """How the calls ended of a session with one server, whose tools were listed before."""
+    """Return how the calls ended of a session with one server, whose tools were listed
+    before.
+    """
     home, work = directory / "home", directory / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)

@@ -321,7 +321,7 @@ def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:
 
 
 def test_learning_with_a_hanging_provider_can_be_cancelled(place: Workplace) -> None:
-    """Leaving only starts a process; a request for notes can be cancelled."""
+    """Leaving a session only starts a process; the user can cancel a request for notes."""
     session = place.run_session(GERMAN)
     event = anyio.Event()
 

@@ -14,7 +14,7 @@ from tests.memory.workplace import Workplace
 
 
 class InSession:
-    """The notes of whichever session is under way."""
+    """The notes of the session that is open at the moment."""
 
     def __init__(self, place: Workplace) -> None:
         self.place = place
@@ -38,7 +38,7 @@ def results(session: Session) -> list[tuple[bool, str]]:
 def run_calls(
     place: Workplace, text: str, *calls: tuple[str, str], picked: str = ""
 ) -> list[tuple[bool, str]]:
-    """What the model reads of these calls, made one after the other."""
+    """Make these calls one after the other, and return their results."""
 
     async def approve(_: object) -> list[str]:
         return [picked]

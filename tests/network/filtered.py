@@ -1,4 +1,4 @@
-"""A filter of named hosts with a listener of its own, beside servers that it may or must not reach."""
+"""Runs the filter of named hosts, and servers that it may or must not reach."""
 
 import socket
 import threading
@@ -13,9 +13,9 @@ SECONDS = 5.0
 
 
 class LoopbackServer:
-    """Answers each request with its own name, and remembers what came in.
+    """Answers each request with the name of the server, and remembers the received bytes.
 
-    With `location`, the answer is a redirect to it.
+    With `location`, the answer is a redirect to this address.
     """
 
     def __init__(self, name: str, *, host: str = "127.0.0.1", location: str = "") -> None:
@@ -43,7 +43,7 @@ class LoopbackServer:
             body = f"{self.name}\n".encode()
             head = f"HTTP/1.1 {self._status}\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
-            with suppress(TimeoutError):  # what else comes on this connection
+            with suppress(TimeoutError):  # later bytes of this connection
                 client.settimeout(0.2)
                 while more := client.recv(65536):
                     self.received[-1] += more
@@ -60,7 +60,7 @@ class Filtered:
         self.port, self.attempts = port, attempts
 
     def ask(self, *pieces: bytes) -> bytes:
-        """All that comes back for these bytes."""
+        """Send these bytes, and return the whole answer."""
         with socket.create_connection(("127.0.0.1", self.port), SECONDS) as client:
             answer = b""
             with suppress(ConnectionResetError, BrokenPipeError):
@@ -83,7 +83,10 @@ def run_filtered(
     environ: Mapping[str, str] | None = None,
     idle_seconds: float = SECONDS,
 ) -> Generator[Filtered]:
-    """`names` are what a name server would say; other names are resolved by the machine."""
+    """Run the filter. `names` are the answers of a name server, by host.
+
+    The machine resolves other names.
+    """
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         known = names or {}

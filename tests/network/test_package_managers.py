@@ -33,7 +33,7 @@ def workspace(
     tmp_path: Path, doubles: Registries, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Walled]:
     needs_bubblewrap()
-    # What the machine of the test says of certificates and registries is of no use here.
+    # Settings of this machine for certificates and registries do not apply.
     for name in (
         "PIP_INDEX_URL",
         "UV_INDEX_URL",
@@ -147,7 +147,7 @@ def test_the_preset_npm_does_not_permit_pypi(
 
 
 def _cargo() -> str:
-    """Where the program itself is: rustup's stand-in wants to write to the home."""
+    """Return the path of cargo itself: rustup's proxy for it writes to the home."""
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     paths = [
         *home.glob(".rustup/toolchains/*/bin/cargo"),

@@ -1,4 +1,4 @@
-"""What a `*` of a rule matches and what not: a rule and a command each."""
+"""Pairs of a rule and a command, which the `*` of the rule matches or not."""
 
 BEYOND = r"""
 npm * :: npm c set script-shell ./x

@@ -1,6 +1,6 @@
 """Read-only commands that programmers type all day, and similar ones that do more.
 
-One on each line; `SPREAD` and `SPREAD_NEAR` are those with several lines.
+Each line is a command; `SPREAD` and `SPREAD_NEAR` have commands of several lines.
 """
 
 HARMLESS = r"""

@@ -1,4 +1,4 @@
-"""Read-only commands, and others that look like it: one on each line."""
+"""Read-only commands, and commands that seem read-only, one on each line."""
 
 LOOKS = r"""
 ls -la 2>/dev/null || true

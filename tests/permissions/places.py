@@ -1,4 +1,4 @@
-"""A workspace for tests without a disk: one root, a home, and links that a test defines."""
+"""Defines a workspace without a disk: one root, a home, and links that a test chooses."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -51,6 +51,6 @@ def judge(
     facts: Facts | None = None,
     **texts: Sequence[str],
 ) -> Decision:
-    """What holds for a command; rules for bash are given without their `bash(…)`."""
+    """Return the verdict on a command. `texts` are rules for bash without their `bash(…)`."""
     bashed = {v: [f"bash({line})" for line in lines] for v, lines in texts.items()}
     return decide(bash(command), mode, rules(**bashed), facts or make_facts())

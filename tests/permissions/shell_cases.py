@@ -1,6 +1,6 @@
 """Command lines that other agents allowed wrongly, or stopped for nothing, as data.
 
-Each is named by what it tries. `allow` and `deny` are rules of the user; an attack that
+Each case is named by what it tries. `allow` and `deny` are rules of the user; an attack that
 succeeds leaves a file PWNED, or deletes a directory.
 """
 
@@ -18,7 +18,7 @@ class Case(NamedTuple):
     mode: Mode = "default"
 
 
-# What a person allowed is a simple command; these bring something else along.
+# The user allowed a simple command; these lines contain more than that.
 SMUGGLED = (
     Case("and", "git status && touch PWNED", ("git status",)),
     Case("a job in the background", "npm test --silent & touch PWNED", ("npm test *",)),
@@ -143,7 +143,7 @@ EDITS = (
     Case("a plain write", "touch PWNED"),
 )
 
-# Everything is allowed but this, and it comes in disguise.
+# Every command except this one is allowed, and the lines disguise it.
 DENIED = (
     Case("in a shell of its own", "bash -c 'curl -s http://127.0.0.1:9/'",
          deny=("curl *",), verdict="deny"),

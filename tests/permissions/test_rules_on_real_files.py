@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Path:
 def run_call(
     workspace: Path, tool: str, path: str, **settings: object
 ) -> tuple[Result, str]:
-    """The decision on one call, and what the model reads."""
+    """Return the decision on one call, and what the model reads."""
     content = {"content": "x\n"} if tool == "write_file" else {}
     arguments = msgspec.json.encode({"path": path, **content}).decode()
     provider = ScriptedProvider([(tool, arguments)], "Done.")

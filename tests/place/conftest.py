@@ -1,4 +1,4 @@
-"""Both ways to open a file below a directory, a workspace with a sandbox, and an SSH server."""
+"""Provides both ways to open a file below a directory, sandboxed workspaces, an SSH server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(params=PORT_KINDS)
 def place_argv(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """What reaches the place of this test; none: it is this machine."""
+    """Return the command that reaches the place of this test; () for this machine."""
     if request.param == "elsewhere":
         return request.getfixturevalue("sshd") if has_sshd() else SHELL_ARGV
     return ()
@@ -38,7 +38,7 @@ def place_argv(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def port(place_argv: tuple[str, ...], tmp_path: Path) -> Iterator[Port]:
-    """What `open_files`, `open_commands` and `open_snapshots` open in this test."""
+    """Yield the port that `open_files` and the other functions use in this test."""
     with Port(place_argv, tmp_path.parent / f"{tmp_path.name}-data") as port:
         Port.current = port
         yield port
@@ -47,7 +47,7 @@ def port(place_argv: tuple[str, ...], tmp_path: Path) -> Iterator[Port]:
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Iterator[Walled]:
-    """A workspace whose commands run in bubblewrap."""
+    """Yield a workspace whose commands run in bubblewrap."""
     needs_bubblewrap()
     with walled(tmp_path / "ws") as result:
         yield result

@@ -1,8 +1,8 @@
-"""A stand-in for podman, for machines on which no container runs: its commands, with bubblewrap.
+"""Stands in for podman on machines that cannot run containers: its commands, with bubblewrap.
 
 It is a program of its own, and accepts exactly the commands and options that refold uses. An image is a
-/var and some variables; the rest of the file system is /usr of this machine, read-only. So
-what it shows is how refold uses the commands, and not that podman protects anything.
+/var and some variables; the rest of the file system is /usr of this machine, read-only. So tests with it
+show how refold uses the commands, and not that podman protects anything.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 STATE = Path(sys.argv[0]).resolve().parent / "state"
-REGISTRY = ("python:3.12-slim",)  # what `pull` can get
+REGISTRY = ("python:3.12-slim",)  # the images that `pull` can get
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib64")
 
 
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Store:
-    """Directories with a `record.json`: of images, or of containers."""
+    """The images, or the containers: directories with a `record.json`."""
 
     def __init__(self, kind: str) -> None:
         self.folder = STATE / kind
@@ -132,7 +132,7 @@ def image_record(labels: dict[str, str], env: dict[str, str]) -> dict[str, Any]:
 
 
 def pid_of(name: str) -> int:
-    """The first process of a container that runs; 0 if it does not."""
+    """Return the id of the first process of a container; 0 if the container does not run."""
     try:
         parent = int((CONTAINERS.path(name) / "pid").read_text())
         inside = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()

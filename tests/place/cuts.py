@@ -1,6 +1,7 @@
-"""Kills at random moments: nothing is done twice, and what is unknown is reported so.
+"""Kills a place or its connection at random moments, and checks the commands.
 
-`test_peer_cuts` makes a few of them. Many are made by hand:
+No command may run twice, and each command that ran must be reported as done or as unknown.
+`test_peer_cuts` makes a few kills. By hand, many can be made:
 
     python -m tests.place.cuts 200 [SEED]
 """
@@ -22,20 +23,20 @@ from refold.errors import ConnectionLost
 from tests.place.places import Place
 
 VICTIMS: tuple[Literal["place", "connection"], ...] = "place", "connection"
-_MAX_DELAY_SECONDS = 0.12  # a command takes about a third of that
+_MAX_DELAY_SECONDS = 0.12  # a command takes about a third of this time
 
 
 class CutResult(Struct):
-    """The commands that are known to have ended, and those that are reported as unknown."""
+    """The numbers of commands that are known to have ended, and of unknown ones."""
 
     done: set[int]
     unknown: set[int]
 
 
 def cut(folder: Path, count: int, victim: str, seed: int) -> CutResult:
-    """Kill the program in the place, or what connects to it, `count` times, each in a command.
+    """Kill the program in the place, or the connection, `count` times, each during a command.
 
-    Raises `AssertionError` if a command ran twice, or if one that ran is not known.
+    Raises `AssertionError` if a command ran twice, or ran without being reported.
     """
     chance, number = random.Random(seed), folder / "pid"
     if victim == "place":
@@ -79,7 +80,7 @@ def _lines(path: Path) -> list[int]:
 
 
 def _connect_again(place: Place) -> None:
-    """The kill may be noticed only when this is sent. The next one connects."""
+    """Connect again. The first command may only notice the kill; then the second connects."""
     with suppress(ConnectionLost):
         place.run("true")
     assert place.run("true").code == 0

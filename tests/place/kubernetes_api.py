@@ -1,9 +1,9 @@
-"""The part of the Kubernetes API that `kubectl exec` uses, as kubectl 1.35 uses it. Nothing is checked.
+"""Serves the part of the Kubernetes API that `kubectl exec` of 1.35 uses. It checks nothing.
 
     python -m tests.place.kubernetes_api PORT REQUESTS_FILE
 
-It has one pod, pod-1 of the namespace team, which is a shell of this machine. Each path that is asked for
-becomes a line of the file. The WebSocket carries a byte for the channel before the data: 0 to 2
+It has one pod, pod-1 of the namespace team, which is a shell on this machine. Each requested path is
+written to the file as a line. The WebSocket carries a byte for the channel before the data: 0 to 2
 are the standard streams, 3 the status at the end, 255 closes a stream.
 """
 

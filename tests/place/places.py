@@ -1,7 +1,6 @@
-"""Places at the end of a pipe, on this machine: behind a shell, over SSH, in a container.
+"""Opens places at the end of a pipe, on this machine: behind a shell, or over SSH.
 
-A test opens one with `open_place`, and gets a command that reaches one from `reach`. What needs a
-program that is not here is skipped, and says why.
+A test opens a place with `open_place`. A test that needs a missing program is skipped with a reason.
 """
 
 import os
@@ -34,13 +33,13 @@ WRITING_CONFINEMENT = Confinement(writes=True)
 SHELL_ARGV = ("sh",)
 _SSHD = "/usr/sbin/sshd"
 CONFINED_SETTINGS = {"profile": "workspace", "network": False, "user_namespaces": False}
-# Where pyenv and uv put them.
+# Where pyenv and uv put the versions of Python.
 _PYTHON_FOLDERS = (".pyenv/versions/*/bin", ".local/share/uv/python/*/bin")
 _OLD_PYTHONS = ("python3.8", "python3.9", "python3.10")
 
 
 class Place:
-    """A place in a directory of this machine, at the end of a pipe."""
+    """A place in a directory of this machine, at the other end of a pipe."""
 
     def __init__(
         self,
@@ -91,19 +90,19 @@ def open_place(argv: tuple[str, ...], tmp_path: Path) -> Generator[Place]:
 
 
 def installed() -> tuple[str, ...]:
-    """The command of a place that has refold."""
+    """Return the command that reaches a place in which refold is installed."""
     program = f"exec {shlex.quote(sys.executable)} -m refold place --stdio"
     return "/bin/sh", "-c", program
 
 
 def old_python(folder: Path) -> tuple[str, ...]:
-    """A shell whose `python3` is the oldest that refold supports and this machine has."""
+    """Return the command of a shell whose `python3` is the oldest supported one that is here."""
     home = pwd.getpwuid(os.getuid()).pw_dir  # HOME is that of the test
     for name in _OLD_PYTHONS:
         patterns = (f"{home}/{places}/{name}" for places in _PYTHON_FOLDERS)
         programs = (shutil.which(name), *(path for one in patterns for path in glob(one)))
         for program in filter(None, programs):
-            # That of pyenv for a version that is not there says so, and fails.
+            # pyenv has programs for versions that are not installed, too; they fail.
             if subprocess.run(
                 [program, "-c", ""], capture_output=True, check=False
             ).returncode:
@@ -122,9 +121,9 @@ def has_sshd() -> bool:
 
 @contextmanager
 def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
-    """A server of our own on loopback. The result is the command that reaches a shell there.
+    """Run an SSH server on loopback. Yield the command that reaches a shell there.
 
-    All commands share one connection: its keys are exchanged once, and not for each test.
+    All commands share one connection, so keys are exchanged once, and not for each test.
     """
     if not has_sshd():
         pytest.skip("openssh-server is not installed")
@@ -155,7 +154,7 @@ def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
         "-o", f"UserKnownHostsFile={folder}/known", "-o", "LogLevel=ERROR",
         "-o", f"ControlPath={folder}/shared", "-o", "SendEnv=XDG_* LC_*",
     )  # fmt: skip
-    # It prints when it is ready, and ends with its input.
+    # The shared connection prints a line when it is ready, and ends with its input.
     shared = subprocess.Popen(
         ["ssh", "-T", "-M", *options, "127.0.0.1", "echo ready; exec cat"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

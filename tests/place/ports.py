@@ -1,10 +1,10 @@
-"""The implementations of the ports of `place`, for tests that hold for each of them.
+"""Opens the implementations of the ports of `place`, for tests that hold for all of them.
 
 A module joins with `pytestmark = pytest.mark.usefixtures("port")`, and opens what it tests with
 `open_files`, `open_commands` and `open_snapshots`. Each test then runs on this machine, and as a
 peer test elsewhere: over SSH, or at the end of a pipe to a shell if there is no SSH server. The pipe is
 the same program with fewer processes in between; `test_workspaces_elsewhere` has a test of each kind.
-A test of how this machine does it calls `needs_this_machine`.
+A test of the implementation for this machine calls `needs_this_machine`.
 """
 
 import os
@@ -28,7 +28,10 @@ _UNCONFINED = {"profile": "off", "network": False, "user_namespaces": False}
 
 
 class Port(ExitStack):
-    """The implementation that a test runs with. `argv` reaches its place; none: this machine."""
+    """The implementation that a test runs with.
+
+    `argv` is the command that reaches its place, or () for this machine.
+    """
 
     current: ClassVar["Port | None"] = None
 
@@ -48,13 +51,16 @@ class Port(ExitStack):
 
 
 def elsewhere() -> Port | None:
-    """The port of this test, if it is at the end of a pipe."""
+    """Return the port of this test if it is at the end of a pipe, or None."""
     port = Port.current
     return port if port is not None and port.argv else None
 
 
 def _skip(reason: str) -> None:
-    """Skip a test that says nothing about a place. No program is missing."""
+    """Skip a test that does not apply to a place at the end of a pipe.
+
+    The word "optional" says that no required program is missing.
+    """
     pytest.skip(f"optional over a pipe: {reason}")
 
 

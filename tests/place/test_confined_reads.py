@@ -17,7 +17,7 @@ from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 @pytest.fixture
 def home_place(tmp_path: Path) -> Iterator[Walled]:
-    """A home with a workspace in it, not below /tmp, which no command sees anyway."""
+    """Yield a home with a workspace in it, not below /tmp, which no command sees anyway."""
     needs_bubblewrap()
     with home_on_disk() as home:
         (home / "other").mkdir()
@@ -82,7 +82,9 @@ def test_a_read_only_command_reads_the_workspace_and_runs_ordinary_programs(
 def test_a_read_only_command_reaches_no_socket_of_another_program(
     home_place: Walled,
 ) -> None:
-    """Plain, renamed after it was bound, and linked."""
+    """The sockets are a plain one, one that was renamed after it was bound, and one behind
+    a link.
+    """
     home = home_place.root.parent
     ask = "import socket,sys\nfor p in sys.argv[1:]:\n"
     ask += "  try: socket.socket(socket.AF_UNIX).connect(p); print('reached', p)\n"

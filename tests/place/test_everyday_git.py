@@ -52,7 +52,9 @@ def run(
 
 
 class Flow(Struct, frozen=True):
-    """`opened` is what the user saw named, and `expected` what the last command prints."""
+    """`opened` are the paths that the question named, `expected` is the output of the last
+    command.
+    """
 
     command: str
     expected: str

@@ -302,7 +302,7 @@ def test_a_write_below_a_file_is_refused_with_a_reason(
 def test_a_file_swapped_with_a_link_during_reads_reveals_nothing_outside(
     tmp_path: Path,
 ) -> None:
-    """Another thread swaps the file for a link that leads out, as fast as it can."""
+    """Another thread swaps the file for a link to the outside, as fast as it can."""
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.mkdir()

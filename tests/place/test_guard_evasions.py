@@ -86,7 +86,7 @@ def test_a_git_setting_that_runs_a_program_is_recognized_in_any_spelling(
 def test_a_gitdir_file_is_resolved_to_the_repository_that_git_uses(
     ws: Walled, end: str
 ) -> None:
-    """Blanks belong to the name, and what comes after a zero does not."""
+    """git counts blanks as part of the name, and ignores everything after a NUL byte."""
     name = "evil" + end.partition("\0")[0].rstrip("\r\n")
     make_filtered_repository(ws.root)
     (ws.root / ".git").rename(ws.root / name)
@@ -158,7 +158,7 @@ def test_many_new_files_do_not_hide_a_guarded_path_from_the_next_command(
 def test_a_guarded_path_created_by_a_concurrent_command_is_removed(
     ws: Walled, end: str, again: str
 ) -> None:
-    """Two commands at a time: the second finds what the first made, and undoes it."""
+    """Two commands run at a time: the second finds the file of the first, and undoes it."""
 
     async def main() -> None:
         async def run(line: str) -> None:
@@ -207,7 +207,7 @@ def test_guards_work_after_a_command_that_could_not_start(
 def test_bubblewrap_loads_no_library_of_the_workspace(
     ws: Walled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that cannot be loaded fails loudly."""
+    """A library that cannot be loaded would make bubblewrap fail visibly."""
     for name in ("libcap.so.2", "libselinux.so.1", "libpcre2-8.so.0"):
         (ws.root / name).write_text("no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(ws.root))
@@ -218,7 +218,7 @@ def test_bubblewrap_loads_no_library_of_the_workspace(
 
 
 def test_commands_run_although_links_with_denied_names_exist(tmp_path: Path) -> None:
-    """Each of them failed: the path to cover was not found where it should be."""
+    """Every command failed before: bubblewrap did not find the path to cover."""
     needs_bubblewrap()
     (tmp_path / "out").mkdir()
     root = tmp_path / "ws"

@@ -100,7 +100,7 @@ PROGRAMS = {"chromium", "unshare", "bwrap", "podman", "docker", "strace", "gdb",
 
 
 def run_command(room: Walled, command: str) -> tuple[bool, str]:
-    """Whether it succeeded, and what the model reads about it."""
+    """Return whether it succeeded, and what the model reads about it."""
     done = room.run(command)
     with temporary_place(ScriptedCommands({command: done})) as place:
         reply = anyio.run(place.use, bash, {"command": command})

@@ -28,7 +28,9 @@ def run(*command: str | Path, cwd: Path, **environ: str) -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment with refold and the template, and nothing else that refold lacks."""
+    """Return the Python of an environment with refold and the template, without packages
+    that refold lacks.
+    """
     if not Path(UV).exists():
         pytest.skip("uv is not installed")
     fresh = tmp_path_factory.mktemp("fresh") / "env"

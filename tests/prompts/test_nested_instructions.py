@@ -30,7 +30,7 @@ POISON = "POISON"
 
 @pytest.fixture
 def root(tmp_path: Path, home: Path) -> Path:
-    """A trusted repository with two packages."""
+    """Return a trusted repository with two packages."""
     texts = {
         "AGENTS.md": "Top rules.\n",
         "pkg/AGENTS.md": "Package rules.\n",
@@ -63,7 +63,9 @@ async def allow(question: Question) -> bool:
 
 
 def requests(root: Path, *script: Line, **options: object) -> list[str]:
-    """What the model gets of each request: the conversation without the system prompt."""
+    """Return what the model gets of each request: the conversation without the system
+    prompt.
+    """
     provider = ScriptedProvider(*script)
     agent = Agent(directory=root, provider=provider, approve=allow, **options)  # type: ignore[arg-type]
     agent.run("Work.")
@@ -119,7 +121,7 @@ def test_nested_instructions_are_not_sent_again_after_a_turn_or_a_resume(
 def test_nested_instructions_changed_after_trust_are_left_out(
     root: Path,
 ) -> None:
-    requests(root, "Done.")  # records what is trusted
+    requests(root, "Done.")  # records the trust
     (root / "pkg/a/CLAUDE.md").write_text(POISON)
     (root / "pkg/b/AGENTS.md").unlink()
     (root / "pkg/b/CLAUDE.md").write_text(POISON)

@@ -51,7 +51,7 @@ def prompt_event(prompt: RenderedPrompt) -> SystemPromptSet:
     return SystemPromptSet(prompt.system, parts=prompt.parts)
 
 
-# What stands in it. -------------------------------------------------------------------
+# Its contents. ------------------------------------------------------------------------
 
 
 def test_system_prompt_parts_are_in_the_defined_order(project: Path, places: Paths) -> None:

@@ -1,7 +1,4 @@
-"""Servers that refuse what the strictest real one would, one for each wire.
-
-Each takes a request's body and says what is wrong with it, "" if nothing.
-"""
+"""Has a server for each wire that refuses the requests that the strictest real server refuses."""
 
 import json
 import re
@@ -33,6 +30,7 @@ def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
 
 
 def rejection_reason(wire: WireName, body: dict[str, Any]) -> str:
+    """Return what is wrong with the body of a request, or ""."""
     if bad := next(iter(_invalid_unicode(body)), ""):
         return f"not for a strict parser: {bad!r}"
     check, name = {
@@ -118,7 +116,7 @@ def _check_data_url(url: str) -> None:
 
 
 def _check_content(content: Any, text: str, image: str) -> None:
-    """A message of the user: text, or text and images."""
+    """Check a message of the user: text, or a list of texts and images."""
     assert content, "an empty message"
     if isinstance(content, str):
         assert content.strip(), "an empty message"
@@ -257,7 +255,7 @@ def _check_ollama(messages: list[dict[str, Any]]) -> None:
 
 
 def _invalid_unicode(value: Any) -> Iterable[str]:
-    """Texts with half characters or NULs in them."""
+    """Yield the texts with NULs or lone surrogates."""
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
             yield value

@@ -55,7 +55,7 @@ TALK = conversation(
 def list_sent_messages(
     context: Context, form: Format | str = "", window: int = 2
 ) -> list[tuple[str, str]]:
-    """Who says what, of what is sent: calls and results by their ids."""
+    """Return the sent messages with their roles; calls and results by their ids."""
     result = select_messages(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
     return [
         (message.message.role, "".join(map(describe_part, message.message.parts)))

@@ -20,7 +20,7 @@ MARKS = {
     name: msgspec.json.encode(data).decode().strip('"') for name, data in BYTES.items()
 }
 SAYS = {**MODEL, "capabilities": ["vision", "completion", "tools"]}
-# Each said by a real server, shortened.
+# Each is the message of a real server, shortened.
 WORDINGS = (
     "Could not process image",
     "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum",
@@ -47,7 +47,7 @@ def refusal(wording: str) -> Answer:
 def send_images(
     wire: WireName, answers: list[Answer], *requests: Request
 ) -> tuple[list[set[str]], list[str]]:
-    """The images of each request that went out, and the notices."""
+    """Return the images of each request that went out, and the notices."""
 
     async def main() -> tuple[list[set[str]], list[str]]:
         async with open_wire(wire, *answers, says=SAYS) as (provider, server):

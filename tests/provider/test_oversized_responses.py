@@ -57,7 +57,7 @@ def test_endless_answer_is_cut_off_and_charged(piece: Delta) -> None:
     failed = draft.to_failure(ENDLESS_RESPONSE, "ProviderError")
     assert (
         len(failed.partial_text) < 101_000
-    )  # what is repeated to the model is bounded, too
+    )  # the text that is sent back to the model is bounded, too
     assert failed.usage is not None
     assert failed.usage.output > 500_000  # and it was not free
     assert failed.cost

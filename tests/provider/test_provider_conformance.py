@@ -15,7 +15,7 @@ from tests.provider.wires import spec_of
 
 @asynccontextmanager
 async def open_provider(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, None]:
-    """A real client, and a server that gives these answers."""
+    """Yield a real client, and a server that gives these answers."""
     answers = [answer(wire, reply) for reply in replies]
     result = [Answer(b"{}")] if wire == "ollama" else []
     spec = spec_of(wire)

@@ -17,7 +17,7 @@ EFFORTS = ("low", "medium", "high", "max")
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """The first table under a heading: what stands in each row, by its first cell."""
+    """Return the first table under a heading: what stands in each row, by its first cell."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

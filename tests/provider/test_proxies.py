@@ -101,7 +101,9 @@ def test_http_proxy_reads_requests_without_tls() -> None:
 def fetch_through_socks(
     login: bytes, status: int, scheme: str, user: str
 ) -> tuple[str, list[str]]:
-    """The answer, or why there is none, and what the proxy was asked for (as port 80)."""
+    """Return the answer, or why there is none, and what the proxy was asked for (as port
+    80).
+    """
 
     async def run() -> tuple[str, list[str]]:
         async with (

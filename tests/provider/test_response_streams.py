@@ -334,7 +334,7 @@ def test_emoji_split_over_two_deltas_is_joined(wire: WireName) -> None:
 
 
 def _halve_event(wire: WireName, body: bytes) -> bytes:
-    """The event with the emoji twice: with its first half, then with the other."""
+    """Return the event with the emoji twice: with its first half, then with the other."""
     end = b"\n" if wire == "ollama" else b"\n\n"
     chunks: list[bytes] = []
     for event in body.split(end):

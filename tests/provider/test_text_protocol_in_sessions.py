@@ -30,7 +30,7 @@ async def allow(_: Question) -> bool:
 
 
 class World:
-    """An agent that may order whatever it likes, and what it ordered."""
+    """An agent that may order anything, and its orders."""
 
     def __init__(
         self, home: Path, provider: Provider, schema: Mapping[str, object] | None = None
@@ -143,7 +143,7 @@ def test_answer_that_matches_the_requested_schema_is_not_run_as_a_call(
 
 
 class Echo:
-    """Repeats all that it received."""
+    """Answers with the whole request."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         yield TextDelta(request.system)

@@ -46,7 +46,7 @@ REFUSALS: list[tuple[WireName, Any]] = [
         "message": "Invalid JSON payload received. Unknown name \"x\" at 'tools[0].function_declarations[3].parameters': Cannot find field."}}]),
     ("ollama", {"error": "tool 'mcp__s__bad': invalid schema"}),
 ]  # fmt: skip
-# What names no tool of the request, or is about something else.
+# Messages that name no tool of the request, or have another subject.
 OTHERS = [
     "at most 128 tools. 3 more were sent",
     "messages.3: tool_use mcp__s__bad has no result",

@@ -10,7 +10,7 @@ from tests.redteam.house import AttackHome
 
 @pytest.fixture
 def attack_home(home: Path) -> Iterator[AttackHome]:
-    """Not below /tmp: that of the machine no command sees anyway."""
+    """Yield a home. It is not below /tmp, because no command sees the /tmp of the machine."""
     needs_bubblewrap()
     with home_on_disk() as folder:
         yield AttackHome(folder, home / "refold")
@@ -18,7 +18,7 @@ def attack_home(home: Path) -> Iterator[AttackHome]:
 
 @pytest.fixture
 def attack_home_elsewhere(home: Path) -> Iterator[AttackHome]:
-    """As `attack_home`, at the end of a pipe."""
+    """Yield a home like `attack_home`, but at the other end of a pipe."""
     needs_bubblewrap()
     with home_on_disk() as folder:
         yield AttackHome(folder, home / "refold", elsewhere=True)
@@ -33,7 +33,7 @@ def allowed_server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def internal_server() -> Iterator[LoopbackServer]:
-    """A service of the host that no rule names."""
+    """Yield a service of the host that no rule names."""
     server = LoopbackServer("inside")
     yield server
     server.close()

@@ -1,4 +1,4 @@
-"""Attacks between a question and the answer: paths of the approved command lead elsewhere then."""
+"""Attacks between a question and its answer: a path of the approved command then leads elsewhere."""
 
 from tests.redteam.house import SECRET, Attack
 

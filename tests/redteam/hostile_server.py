@@ -1,4 +1,4 @@
-"""An MCP server that attacks in the way that its first argument names, without the SDK.
+"""Runs an MCP server that attacks in the way that its first argument names, without the SDK.
 
 `test_bounded_hostile_servers` starts it as a program and lists the attacks with their outcomes.
 """
@@ -41,7 +41,7 @@ def notify(method: str, **params: Any) -> None:
 
 
 def misbehave(step: str) -> None:
-    """Die or hang at a step, or at any step after a first message."""
+    """Die, hang or write blanks forever if this is the step that the argument names."""
     if step != STEP:
         return
     if ATTACK == "die":
@@ -100,7 +100,7 @@ def ask(number: int, method: str, **params: Any) -> None:
 
 
 def during_call(id_: Any, meta: dict[str, Any]) -> None:
-    """What comes before the result, which `result` makes."""
+    """Send messages before the result, which `result` makes."""
     match ATTACK:
         case "long-line":
             for _ in range(64):

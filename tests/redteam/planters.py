@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.redteam.house import Attack
 from tests.redteam.without_mounts import WITHOUT_MOUNTS
 
-# What git runs to know which files have changed. It writes beside the workspace.
+# The program that git runs to find changed files. It writes beside the workspace.
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = {home}/ws\n"
     '\tfsmonitor = "touch {home}/planted; false"\n'
@@ -38,7 +38,10 @@ def _repository(directory: str) -> str:
 def _planter(
     name: str, *calls: str | tuple[str, dict[str, object]], **files: str
 ) -> Attack:
-    """Commands are in scripts: the names in a command itself would be asked about."""
+    """Return an attack whose commands are in scripts.
+
+    refold would ask about the names if they were in the commands themselves.
+    """
     scripts = {f"{n}.sh": call for n, call in enumerate(calls) if isinstance(call, str)}
     return Attack(
         name=name, before=_START, mode="sandbox", afterwards=_LOOKS,
@@ -48,19 +51,19 @@ def _planter(
 
 
 def _with_settings(name: str, settings: str, *calls: str) -> Attack:
-    """A repository in which the user has more settings."""
+    """Return an attack in which settings of the user name files in the workspace."""
     attack = _planter(name, *calls)
     return replace(attack, before=f"{_START}; {settings}")
 
 
 def _without_mounts(name: str, code: str) -> Attack:
-    """From a mount namespace of its own, in which nothing is mounted over the guarded paths."""
+    """Return an attack from a mount namespace without the mounts over guarded paths."""
     files = {"t.py": WITHOUT_MOUNTS, "code": code}
     return _planter(name, 'python3 t.py "$(cat code)"', "cat notes.txt", **files)
 
 
 def _with_hooks(name: str, call: str) -> Attack:
-    """The settings of the person name files in the workspace, which the person then runs."""
+    """Return an attack on hooks, includes and aliases of git that are files in the workspace."""
     husky = (
         "mkdir -p .husky/_ tools; printf '#!/bin/sh\nsh .husky/pre-commit\n' > .husky/_/pre-commit; "
         "echo true > tools/check.sh; chmod +x .husky/_/* tools/*; touch team.gitconfig; "
@@ -76,7 +79,7 @@ def _with_hooks(name: str, call: str) -> Attack:
 
 
 def _in_rebase(name: str, call: str) -> Attack:
-    """The person has stopped in the middle of a rebase, and continues it."""
+    """Return an attack during a rebase, which the person continues afterwards."""
     stopped = "git branch old; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m n; GIT_SEQUENCE_EDITOR='echo break >' git rebase -i old"
     attack = _planter(name, call, todo="exec touch {home}/planted\n")
     return replace(

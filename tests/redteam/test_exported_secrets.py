@@ -44,7 +44,7 @@ def test_no_export_contains_secrets_of_python_variables(
     begins = script(tmp_path, call("python", code=CODE), {"text": "Done."})
     run_refold(work, "-p", "Read the settings.", "--script", begins)
     saved = b"".join(p.read_bytes() for p in home.glob("**/blobs/*") if p.is_file())
-    assert TOKENS[0].encode() in saved  # what the session itself continues with
+    assert TOKENS[0].encode() in saved  # the text with which the session itself continues
     if way == "forked":
         ends = script(tmp_path, {"text": "On."})
         run_refold(work, "-p", "Go on.", "-c", "--fork", "--script", ends)

@@ -10,7 +10,7 @@ from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.values.modes import HookEvent
 
 NO = json.dumps({"decision": "block", "reason": "not today"})
-# What a hook printed that ended with status 0.
+# The output of a hook that ended with status 0.
 MISREAD: Mapping[str, str] = {
     "a warning before the answer": f"DeprecationWarning: x\n{NO}",
     "a progress line and a blank before it": f"checking...\n\n  {NO}\n",

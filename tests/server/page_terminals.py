@@ -1,4 +1,4 @@
-"""A page with a terminal: the frames of its socket, as the developer page sends them."""
+"""Opens terminals as the developer page does, and exchanges the frames of their sockets."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -11,11 +11,11 @@ from websockets.exceptions import ConnectionClosed
 from tests.server.serving import Answer, Client
 
 BASH = "/bin/bash"
-MAX_LINE_BYTES = 4096  # of what a test waits for, with what may follow it
+MAX_LINE_BYTES = 4096  # of a text that a test waits for, and of the output right after it
 
 
 def page_headers(client: Client, person: str = "") -> Mapping[str, str]:
-    """The headers of a page whose link was for this person."""
+    """Return the headers of a page whose link was for this person."""
     cookie = client.access.redeem(client.access.new_launch(person))
     return {
         "Cookie": f"{client.access.cookie_name}={cookie}",
@@ -24,7 +24,7 @@ def page_headers(client: Client, person: str = "") -> Mapping[str, str]:
 
 
 def variables(home: object, **options: str) -> dict[str, str]:
-    """The variables of a shell whose home has no files."""
+    """Return the variables of a shell whose home has no files."""
     return {
         "HOME": str(home), "PATH": "/usr/bin:/bin", "SHELL": BASH, "TERM": "xterm-256color",
         "LANG": "C.UTF-8", **options,
@@ -41,7 +41,7 @@ def dial(client: Client, id_: str, headers: Mapping[str, str]) -> connect:
 
 
 class PageTerminal:
-    """One open terminal. It says that output is shown as soon as it has it."""
+    """One open terminal. It acknowledges output as soon as it receives it."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket, self.output = socket, bytearray()
@@ -76,7 +76,7 @@ class PageTerminal:
 async def open_terminal(
     client: Client, id_: str, headers: Mapping[str, str] | None = None
 ) -> AsyncGenerator[PageTerminal]:
-    """A terminal of 24 rows and 80 columns whose shell has started."""
+    """Yield a terminal of 24 rows and 80 columns whose shell has started."""
     headers = headers or page_headers(client)
     answer = await ask_token(client, id_, headers)
     assert answer.status == 201, answer.body
@@ -89,7 +89,7 @@ async def open_terminal(
 
 
 async def end_of(socket: ClientConnection) -> dict[str, Any]:
-    """The last text frame before the socket is closed."""
+    """Return the last text frame before the socket is closed."""
     frame = dict[str, Any]()
     try:
         while True:

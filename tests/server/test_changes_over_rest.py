@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def begin(client: Client) -> str:
-    """A conversation that has checkpointed its files: one was uploaded."""
+    """Return a conversation that has checkpointed its files: one was uploaded."""
     id_ = await client.begin()
     binary = {**client.token, "Content-Type": "application/octet-stream"}
     path = f"/api/conversations/{id_}/files/up.txt"

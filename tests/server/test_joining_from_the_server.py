@@ -31,7 +31,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 async def terminal(
     directory: Path, runtime: dict[str, str], *replies: Any
 ) -> AsyncGenerator[Owner, None]:
-    """What a terminal does with a session: has it open, listens, and runs its turns."""
+    """Yield what a terminal does with a session: has it open, listens, and runs its turns."""
     launch = make_launch(directory, *replies)
     here = Owner(Session(launch, await launch.start()), launch, runtime)
     async with anyio.create_task_group() as group:

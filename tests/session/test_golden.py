@@ -25,7 +25,7 @@ def name(path: Path) -> str:
 
 
 def recorder() -> Any:
-    """The script that recorded them."""
+    """Return the script that recorded them."""
     spec = importlib.util.spec_from_file_location("record", FOLDER / "record.py")
     assert spec
     assert spec.loader

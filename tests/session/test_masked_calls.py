@@ -33,7 +33,7 @@ class Work:
         )
 
     async def mask(self) -> str:
-        """How the model reads the token."""
+        """Return how the model reads the token."""
         agent = self.agent([("read_file", '{"path": "settings.ini"}')], "Read.")
         async with agent.session() as session:
             await session.run("Read it.")

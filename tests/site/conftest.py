@@ -1,4 +1,4 @@
-"""The site, built once for all processes of a run and served, and a browser that visits it."""
+"""Builds the site once for all processes of a test run, serves it, and provides a browser."""
 
 import fcntl
 import shutil
@@ -23,7 +23,7 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Site]:
-    """Fails while a link or an anchor of a page leads nowhere: Zensical is strict."""
+    """Build and serve the site. The build fails if a link or an anchor leads nowhere."""
     pytest.importorskip("zensical", reason="zensical is needed here: make site installs it")
     own = tmp_path_factory.getbasetemp()
     place = (own if worker_id == "master" else own.parent) / "site"

@@ -113,7 +113,7 @@ def test_search_of_the_site_finds_every_question_among_its_first_results(
 def test_pages_of_the_site_have_the_structure_that_their_markdown_has_on_github(
     built: Site,
 ) -> None:
-    """Lists, tables, headings and blocks of code: two readers of Markdown agree about them."""
+    """Both Markdown readers agree about lists, tables, headings and code blocks."""
     differences = dict[str, list[str]]()
 
     for source, place in site.page_places().items():
@@ -148,7 +148,9 @@ def test_old_addresses_of_pages_lead_to_the_new_ones(built: Site) -> None:
 def test_old_addresses_of_sections_lead_to_the_page_that_has_them(
     built: Site, chromium: Any
 ) -> None:
-    """From the page that had it, and from the address of that page before there were shelves."""
+    """The test follows addresses of the page that had the section, and addresses from
+    before the page was moved.
+    """
     page = chromium.new_page()
     page.set_default_timeout(PATIENCE_MS)
     for old, new in (

@@ -1,4 +1,4 @@
-"""Runs a script of a shipped skill as a model would: by its path, in its own directory."""
+"""Runs a script of a shipped skill as a model would, by its path."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ SKILLS = Path(folder_of_shipped())
 
 
 def run(skill: str, script: str, *arguments: str, cwd: Path) -> tuple[int, str]:
-    """The exit code, and what was printed. Nothing of refold can be imported."""
+    """Run the script, which cannot import refold. Return its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-I", str(SKILLS / skill / "scripts" / script), *arguments],
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""A project and a home with skills in them."""
+"""Makes a project and a home with skills in them."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from refold.skills.slash_commands import Shortcuts
 
 
 class SkillDirectories:
-    """`project` is trusted, with its repository, unless said otherwise."""
+    """A project and a home. The project is trusted unless a test changes that."""
 
     def __init__(self, tmp: Path) -> None:
         self.project, self.home = tmp / "project", tmp / "home"
@@ -46,7 +46,7 @@ class SkillDirectories:
 def write(
     folder: Path, name: str, description: str = "For tests.", body: str = "Do it."
 ) -> Path:
-    """A skill in a folder of skills; gives the skill's own folder."""
+    """Write a skill into a folder of skills. Return the skill's own folder."""
     skill = folder / name
     skill.mkdir(parents=True, exist_ok=True)
     front = f"---\nname: {name}\ndescription: {description}\n---\n"
@@ -55,7 +55,7 @@ def write(
 
 
 def write_skill_file(folder: Path, name: str, content: str | bytes) -> Path:
-    """A folder whose SKILL.md is just this."""
+    """Write a folder whose SKILL.md has exactly this content. Return the folder."""
     skill = folder / name
     skill.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
@@ -64,5 +64,5 @@ def write_skill_file(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def place(folder: Path, *, bound: Path | None = None) -> SkillFolder:
-    """A place of a project, which nothing may lead out of."""
+    """Return a skill folder of a project. No link in it may lead out of `bound`."""
     return SkillFolder(str(folder), folder.name, "project", str(bound or folder))

@@ -123,7 +123,7 @@ def test_a_skill_written_during_the_session_is_found(directories: SkillDirectori
 
     assert "As new." in catalogue.text_of("new")
     assert "new" in dict(catalogue.search("tests"))
-    assert catalogue.list_text(4000) == before  # what a provider keeps stays as it was
+    assert catalogue.list_text(4000) == before  # the cached part of the prompt is unchanged
 
 
 def test_a_skill_that_became_invalid_fails_with_the_reason(

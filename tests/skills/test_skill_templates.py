@@ -177,7 +177,7 @@ def test_missing_template_values_are_named() -> None:
 
 
 def test_placeholders_in_filled_values_are_not_expanded() -> None:
-    """What was filled in is not looked at again."""
+    """A filled-in value may contain the text of another placeholder."""
     values = {"file": "{what}", "what": "it"}
 
     assert fill(FIX, values) == "Fix it in {what}."

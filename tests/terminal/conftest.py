@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the programs that they start keep their bytecode: shared, and made once."""
+    """Return the shared directory in which started programs keep their bytecode."""
     return tmp_path_factory.mktemp("compiled")

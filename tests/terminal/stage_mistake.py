@@ -1,4 +1,4 @@
-"""The stage with a mistake of ours in it, which comes up amid the words of an answer."""
+"""Runs the stage with a bug, which raises an error in the middle of an answer."""
 
 import sys
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""The whole program, as a person starts it; what it is given comes from the story."""
+"""Runs the whole program, as a person starts it, with the arguments of a test."""
 
 import sys
 

@@ -58,7 +58,7 @@ def test_stopping_without_a_running_job_returns_false() -> None:
 
 
 class Stuck(DiskFiles):
-    """Files on a disk that does not answer, but says that it was asked."""
+    """Files on a disk that never answers, and that reports when it is asked."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -14,7 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where programs of the desktop are, which stand in for the real ones."""
+    """Return where programs of the desktop are, which stand in for the real ones."""
     folder = tmp_path / "desktop"
     (tmp_path / "work").mkdir()
     folder.mkdir(mode=0o755)

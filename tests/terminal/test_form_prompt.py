@@ -34,7 +34,7 @@ PAGE = Form("pay", "Sign in.", url="https://pay.example/in")
 
 
 def fill_in(form: Form, *typed: Typed) -> tuple[FormAnswer | None, list[str]]:
-    """The answer, and what stands on the screen."""
+    """Return the answer, and what stands on the screen."""
     out, typist = io.StringIO(), Typist(*typed)
 
     async def choose(menu: Menu, prompt: Line) -> str | Key:

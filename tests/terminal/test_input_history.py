@@ -91,7 +91,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
 
 
 def waiting_for_lock() -> str:
-    """The lines of those who wait for a lock."""
+    """Return the lines of those who wait for a lock."""
     lines = LOCKS.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if "->" in line)
 

@@ -100,7 +100,7 @@ def test_a_paste_received_in_pieces_is_parsed_as_one(pieces: list[str]) -> None:
 
 @given(st.text("a\r\x1b[201~", max_size=9), st.integers(0, 30))
 def test_an_unfinished_paste_is_passed_to_the_next_parser(text: str, cut: int) -> None:
-    """A text with an end mark ends there; the keys behind it are not part of a paste."""
+    """The paste ends at its end mark; the keys after it do not belong to it."""
     text = text.replace("\x1b[201~", "")
     whole = f"x\x1b[200~{text}\x1b[201~y"
     at_once, in_two = list[KeyPress](), list[KeyPress]()

@@ -39,7 +39,7 @@ def fake_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def last_messages(of: ScriptedTerminal) -> list[str]:
-    """The last messages to the model that are not its own."""
+    """Return the last messages to the model that are not its own."""
     assert isinstance(of.provider, ScriptedProvider)
     request: Request = of.provider.heard[-1]
     spoken = [s.message for s in request.messages if s.message.role == "user"]

@@ -19,7 +19,7 @@ DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one 
 
 
 def erase_sequence(columns: int, look: TerminalCapabilities) -> str:
-    """The sequence that erases what was typed, in a terminal of this many columns."""
+    """Return the sequence that erases what was typed, in a terminal of this many columns."""
     out, width, texts = io.StringIO(), [80], list[str]()
 
     def narrower(app: Application[str]) -> None:

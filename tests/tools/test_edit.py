@@ -220,7 +220,7 @@ def test_binary_data_that_was_read_can_be_replaced_by_text(place: ToolDirectory)
     assert reply.shown[0].text == "@@ the encoding was changed from binary data to UTF-8 @@"
 
 
-# What a model can see and write, in a file of any kind it may meet.
+# Texts that a model can read and write, in any kind of file.
 LETTERS = st.text(st.sampled_from("ab\té☂\U0001f600\x85\u2028\r"), max_size=4)
 LINES = st.lists(
     LETTERS.filter(lambda line: not line.endswith("\r")), min_size=1, max_size=8
@@ -254,7 +254,7 @@ def test_an_edit_and_its_reverse_restore_the_same_bytes(
     assert there == mark + plain.replace(old, new).replace("\n", end).encode(encoding) or (
         "\n" not in plain  # a file of one line shows no line end: LF is taken
     )
-    # Where the last line end goes, what it was like is forgotten.
+    # If the last line end is deleted, its kind is forgotten.
     assume(
         plain.replace(old, new).count(new) == 1
         and ("\n" in plain) == ("\n" in plain.replace(old, new))
@@ -294,7 +294,7 @@ def test_undecodable_bytes_around_an_edit_are_preserved(content: bytes) -> None:
 
 
 def edit_text(content: bytes, old: str, new: str) -> bytes:
-    """What edit_file does to the content of a file, without the file."""
+    """Return what edit_file does to the content of a file, without the file."""
     was = decode_text(content)
     assert isinstance(was, EditableText)
     places = find_places(was.plain, old, new, "a", all=False)

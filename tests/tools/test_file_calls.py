@@ -145,7 +145,7 @@ def racing(workspace: Path) -> Iterator[None]:
 def test_a_write_allowed_inside_the_workspace_never_creates_a_file_outside(
     workspace: Path,
 ) -> None:
-    """Between the verdict and the write, `d` becomes a link, again and again."""
+    """Between the verdict and the write, a thread replaces `d` by a link, again and again."""
     with racing(workspace):
         for turn in range(20):  # one ends after a few refusals
             run_calls(workspace, *(write(f"d/f{turn}-{n}") for n in range(5)))

@@ -69,7 +69,7 @@ def test_encoding_of_a_file_is_recognized(text: str, encoding: str) -> None:
         "中文".encode("gbk"),  # Big5, EUC-JP and EUC-KR fit as well
         "오류".encode("euc_kr"),
         "привет".encode("koi8_r"),  # or capitals of windows-1251
-        b"# coding: gbk\n" + b"\xff\xe9",  # it is not what it says
+        b"# coding: gbk\n" + b"\xff\xe9",  # the declared encoding is wrong
         b"# coding: rot13\n" + b"\xe9",
         b"# coding: no-such\n" + b"\xe9",
     ],

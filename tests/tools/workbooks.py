@@ -1,4 +1,4 @@
-"""Workbooks for tests: the least that is an XLSX."""
+"""Makes minimal XLSX workbooks for tests."""
 
 import io
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -13,7 +13,7 @@ STYLES = (
 
 
 def cells(*rows: str) -> str:
-    """Sheet data with these rows, each the XML of its cells."""
+    """Return the data of a sheet. Each row is the XML of its cells."""
     return "".join(f"<row>{row}</row>" for row in rows)
 
 
@@ -24,7 +24,10 @@ def text_row(*texts: str) -> str:
 def workbook(
     strings: str = "", properties: str = "", declaration: str = "", /, **sheets: str
 ) -> bytes:
-    """`sheets`: the rows of each as XML. `declaration` stands before the XML of each sheet."""
+    """Return a workbook. `sheets` are the rows of each sheet as XML.
+
+    `declaration` is put before the XML of each sheet.
+    """
     file = io.BytesIO()
     numbers = range(1, len(sheets) + 1)
     listed = "".join(

@@ -1,4 +1,4 @@
-"""The full screen in a pty: the whole program, a scripted model, and the screen a person sees."""
+"""Runs the full screen in a pty: the whole program, with a scripted model."""
 
 import json
 import struct
@@ -37,7 +37,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_terminal(tmp_path: Path, compiled: Path) -> Iterator[OpenTerminal]:
-    """Starts `refold tui` in `tmp_path/work`, with these responses of the model."""
+    """Yield a function that starts `refold tui` in `tmp_path/work` with these responses."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "hello.py").write_text(HELLO, encoding="utf-8")

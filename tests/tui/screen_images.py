@@ -1,7 +1,7 @@
-"""Take the images of the full screen for the documents: `python -m tests.tui.screen_images DIR`.
+"""Takes the images of the full screen for the documents: `python -m tests.tui.screen_images DIR`.
 
-Each is a story with a scripted model in a pseudo terminal, written as SVG when its last step
-is on the screen.
+Each image is a story with a scripted model in a pseudo terminal, written as SVG when the last step
+of the story is on the screen.
 """
 
 import json
@@ -59,7 +59,7 @@ DONE = {"text": "`hello.py` says **hello** now. Nothing else has changed."}
 
 
 class Story(NamedTuple):
-    """`steps`: keys, and what is waited for after them."""
+    """A story. Each of `steps` is the keys to press, and a text to wait for after them."""
 
     name: str
     answers: Sequence[dict[str, Any]]
@@ -84,7 +84,7 @@ STORIES = (
 
 
 def take_image(story: Story, place: Path) -> str:
-    """The image, as SVG."""
+    """Play the story, and return its last screen as SVG."""
     work = place / "greetings"
     work.mkdir()
     (work / "hello.py").write_text(HELLO, encoding="utf-8")
@@ -109,7 +109,9 @@ def take_image(story: Story, place: Path) -> str:
 
 
 def svg(screen: Any, title: str) -> str:
-    """A pyte screen as SVG: a rectangle for each background, a text for each run of a style."""
+    """Return a pyte screen as SVG: a rectangle for each background, a text for each run of
+    a style.
+    """
     width, height = screen.columns * CELL + 24, screen.lines * LINE + 24
     rows = "".join(_row(screen.buffer[y], screen.columns, y) for y in range(screen.lines))
     return (

@@ -22,7 +22,7 @@ _STEPS = some.lists(some.sampled_from(["command", "edit", "failure", "text"]), m
 
 
 def story_of(turns: list[list[str]]) -> Story:
-    """A session in which each message, call and result has a word of its own."""
+    """Return a session in which each message, call and result has a word of its own."""
     marks = (f"mark{n}" for n in range(1_000))
     story = Story()
     for steps in turns:
@@ -54,7 +54,7 @@ def _step(story: Story, step: str, marks: Iterator[str]) -> list[object]:
 
 
 def marks_in(text: str) -> list[str]:
-    """The words in the order in which each is shown first."""
+    """Return the words in the order in which each is shown first."""
     return list(dict.fromkeys(_MARK.findall(text)))
 
 

@@ -20,7 +20,7 @@ from refold.values.live import (
 def test_pieces_received_twice_give_the_text_once(
     text: str, again: list[tuple[int, int]]
 ) -> None:
-    """`again`: from where to where a piece reaches that is sent after a reconnect."""
+    """`again` has the start and the end of a piece that is sent again after a reconnect."""
     result = ""
     for start, end in [*again, (0, len(text))]:
         piece = Piece(5, min(start, len(result)), text[min(start, len(result)) : end])

@@ -62,7 +62,7 @@ BRIEFED = SystemPromptSet(
 
 
 def one_step() -> tuple[Event, ...]:
-    """A question, an answer that thinks and calls, and what came of the call."""
+    """Return a question, an answer that thinks and calls, and what came of the call."""
     call = ToolCall("c-1", "look", Raw(b'{"n": 1}'))
     parts = (Thinking("t" * 20), Text("a" * 30), call)
     return (
@@ -195,7 +195,7 @@ async def look(n: int) -> Came:
 
 
 def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider() -> None:
-    """Estimated before it counts: from the second request on, within 10 %."""
+    """The estimate is made before the provider counts, from the second request on."""
     lines: list[Line] = [
         Reply("I will look. " * n, (("look", f'{{"n": {n * 20}}}'),), "Hm. " * n)
         for n in range(1, 9)

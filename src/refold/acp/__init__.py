@@ -1,5 +1,5 @@
-"""The Agent Client Protocol on stdio: what an editor starts as `refold acp`.
+"""Serves editors over the Agent Client Protocol on stdio: an editor starts `refold acp`.
 
-It is a client, as the terminal is: it uses the session handle and its documents, and no
-other module knows the protocol. It needs the extra `acp`, with the official SDK.
+Like the terminal it is a client: it uses sessions by their handle and their documents. No
+other package knows the protocol. It needs the extra `acp`, which has the official SDK.
 """

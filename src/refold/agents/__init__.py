@@ -1,1 +1,1 @@
-"""Agents as values: prompt, tools, rules and limits; and the subagents of a session."""
+"""Agents as values, with prompt, tools, rules and limits, and the subagents of a session."""

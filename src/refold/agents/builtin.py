@@ -1,6 +1,6 @@
 """The built-in agents. The system prompt of each is the file NAME.md in this folder.
 
-A prompt is read when its agent is looked up: most starts need none of them.
+A prompt is read only when its agent is looked up, because most starts use few of these agents.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _DEFERRED_TOOLS = (
 _READING_TOOLS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
 MAP_TOOL = "repo_map"
 _NOTE_TOOLS = ("think", "todo_write", "compact")
-# Only the main agent plans with the user.
+# Only the main agent makes plans with the user.
 _PLAN_TOOLS = ("enter_plan_mode", "exit_plan_mode")
 _SKILL_TOOLS = ("list_skills", "read_skill")
 _MAIN_DESCRIPTION = "Does whatever the task takes: reads, changes files, runs commands."
@@ -106,7 +106,7 @@ def _rlm() -> Profile:
         _from_file("rlm"),
         short=_text("rlm-small"),
         tools=(PYTHON, *_READING_TOOLS, "think"),
-        effects=READ_ONLY_EFFECTS,  # the sandbox keeps its code read-only
+        effects=READ_ONLY_EFFECTS,  # the sandbox keeps its code from writing
         acting="code",
         memory=False,
         skills=False,
@@ -129,7 +129,7 @@ AGENT_ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
 
 
 def _from_file(name: str) -> Profile:
-    """The description and the prompt in the file of that name."""
+    """Return the agent whose description and prompt are in the file of that name."""
     file = split(_text(name))
     return Profile(
         name=name,

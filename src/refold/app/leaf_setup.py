@@ -1,4 +1,6 @@
-"""The model that leaf calls outside of a session's code go to, with the limits of the settings."""
+"""Provides the model for single questions of code (leaf calls), with the limits of the
+settings.
+"""
 
 from refold.app.app import App, code_settings
 from refold.app.models import provider_for_role
@@ -12,7 +14,10 @@ from refold.values.usage import Budget, Usage
 
 
 def leaf_setup(app: App, budget: Budget) -> LeafSetup:
-    """Raises `BadInput` if the model cannot be used, or the budget cannot be kept for it."""
+    """Return the model and limits for leaf calls: single questions that code asks a model.
+
+    Raises `BadInput` if the model cannot be used, or if its budget cannot be enforced.
+    """
     models, role = app.models, app.settings.roles.small
     name = models.check(models.default("small"))
     if reason := why_unenforceable(name, models.price(name, Usage()), budget):

@@ -1,7 +1,7 @@
-"""The repository map of a workspace: where it is kept, and the processes that build it.
+"""Finds the repository of a workspace's map, and starts the processes that build the map.
 
-`code.repomap` makes and reads maps. A session opens one when its agent asks; the command line does so
-for `refold map`.
+`code.repomap` makes and reads maps. A session opens one when its agent asks for it, and the
+command line does for `refold map`.
 """
 
 import os
@@ -31,7 +31,10 @@ def maps_directory(paths: Paths) -> Path:
 
 
 def map_root(directory: str) -> str:
-    """The repository that `directory` is in, or itself. Links followed."""
+    """Return the root of the repository that contains `directory`, or `directory` itself.
+
+    Links are resolved.
+    """
     real = os.path.realpath(directory)
     return repository_top(real) or real
 
@@ -39,14 +42,17 @@ def map_root(directory: str) -> str:
 def start_builder(
     root: str, environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes] | None":
-    """Have the map of `root` built by another process, if that is wanted."""
+    """Start a process that builds the map of `root`.
+
+    Return None if the environment forbids background processes, or if none can be started.
+    """
     if environ.get(NO_BACKGROUND):
         return None
     return _start("build", root, environ)
 
 
 def start_helper(root: str, environ: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
-    """Start the second process of a build."""
+    """Start the second process that builds a map. Return None if it cannot be started."""
     return _start("help", root, environ)
 
 
@@ -66,15 +72,17 @@ async def outline_for_agent(
     focus: Sequence[str],
     tokens: int,
 ) -> str:
-    """The map of the workspace as the agent with these `files` may see it.
+    """Return the map of the workspace, without what the agent may not see in `files`.
 
-    Raises `ToolFailed`.
+    `focus` are files, symbols or words, and `tokens` limits the length. Raises `ToolFailed` if
+    the map cannot be written, or if the workspace is elsewhere.
     """
     if paths is None or workspace.elsewhere:
         raise ToolFailed("There is no map of a workspace elsewhere: use glob and grep.")
     root, maps, notes = workspace.directory, maps_directory(paths), list[str]()
 
     def make() -> str:
+        """Return the map. A process completes it later if that takes too long now."""
         repository = RepositoryMap(root, files, maps, notes.append)
         try:
             coverage = repository.refresh(first=focus)

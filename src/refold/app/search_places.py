@@ -1,8 +1,7 @@
-"""The folders around a directory in which skills, templates and agents are searched, and the
-files that configure MCP servers and hooks.
+"""Determines the folders in which skills, templates and agents are searched.
 
-It is separate from `workspace` because shell completion waits for it, and needs no files,
-commands or sandbox.
+It also tells whether a folder may have files that configure MCP servers or hooks. It is a
+separate module because shell completion waits for it, and must not load all of `workspace`.
 """
 
 import os
@@ -19,13 +18,19 @@ USER_HOOKS_FILE = "hooks.json"
 
 
 def has_mcp_files(directory: str, paths: Paths) -> bool:
-    """Whether any file may configure an MCP server here. Every start calls it."""
+    """Whether there is a file that may configure MCP servers for this directory.
+
+    It must be fast, because every start calls it.
+    """
     below = (os.path.join(directory, name) for name in MCP_FILES)
     return any(map(os.path.lexists, (str(paths.config / USER_MCP_FILE), *below)))
 
 
 def has_hook_files(directory: str, paths: Paths) -> bool:
-    """Whether any file may configure a hook here. Every start calls it."""
+    """Whether there is a file that may configure hooks for this directory.
+
+    It must be fast, because every start calls it.
+    """
     below = (os.path.join(directory, name) for name in HOOK_FILES)
     return any(map(os.path.lexists, (str(paths.config / USER_HOOKS_FILE), *below)))
 
@@ -38,7 +43,11 @@ def skill_scope(
     trusted: str,
     trusted_text: TrustedText = trust_unchanged,
 ) -> SkillScope:
-    """The folders in which skills and templates are searched; `trusted` is a folder, or ""."""
+    """Return the folders in which skills and templates for a directory are searched.
+
+    `trusted` is the trusted folder, or "" if none is trusted. `trusted_text` returns the
+    version of a file that may be used.
+    """
     real = os.path.realpath(directory)
     return SkillScope(
         directory=real,
@@ -53,8 +62,10 @@ def skill_scope(
 def scope_with_trust(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
-    """The skill scope with the versions that a session here uses, and a function for
-    notices about changed files that were read. With `trust`, files count as they are.
+    """Return the skill scope with the trusted versions of files, and a function for notices.
+
+    Call the function after files were read: it returns notices about those that have changed
+    since they were trusted. With `trust`, files are used in their present version.
     """
     from refold.config.trusted_folders import TrustedFolders
     from refold.config.trusted_versions import TrustedVersions
@@ -72,6 +83,7 @@ def scope_with_trust(
     )
 
     def notices() -> Sequence[str]:
+        """Return notices about files that have changed since they were trusted."""
         if versions is None:
             return ()
         # Omitted files are among the problems of the list.

@@ -1,8 +1,8 @@
 """Warns at the start of a session when refold's files take more than `storage.quota_gb`.
 
-Measuring takes as long as there are files, so no start waits for it: `refold storage` measures,
-and a process that is started when a session is left runs it once a day. What it measured is in a
-file of the state directory. `config.storage` knows what there is to measure.
+Measuring takes longer the more files exist, so no start waits for it. `refold storage` measures
+the files; so does a background process, which starts at most once a day when a session is left.
+The result is in a file of the state directory. `config.storage` lists the files that count.
 """
 
 import time
@@ -20,18 +20,18 @@ from refold.place.private_files import write
 from refold.safe_open import read_regular
 
 _GB_BYTES = 1_000_000_000
-_MAX_FILE_BYTES = 1_000  # of the file that has it
+_MAX_FILE_BYTES = 1_000  # of the file with the result
 
 
 class MeasuredSize(Struct, frozen=True):
-    """The bytes that count for the quota, and when they were measured."""
+    """The number of bytes that count for the quota, and when they were measured."""
 
     bytes: int
     at: float
 
 
 def remember_size(paths: Paths, sizes: list[KindSize], now: float) -> MeasuredSize:
-    """Store what was measured, for the next starts. A failure to store is ignored."""
+    """Store and return the measurement for later starts. A failure to store it is ignored."""
     counted = sum(size.bytes for size in sizes if size.kind.is_counted)
     measured = MeasuredSize(counted, now)
     with suppress(OSError):
@@ -40,7 +40,7 @@ def remember_size(paths: Paths, sizes: list[KindSize], now: float) -> MeasuredSi
 
 
 def quota_notice(paths: Paths, quota_gb: float) -> str:
-    """A notice about the last measurement; "" if it is below the quota, or there is none."""
+    """Return a notice if the last measurement exceeds the quota, otherwise ""."""
     measured = _last_measured(paths) if quota_gb else None
     if measured is None or measured.bytes <= quota_gb * _GB_BYTES:
         return ""
@@ -52,7 +52,7 @@ def quota_notice(paths: Paths, quota_gb: float) -> str:
 
 
 def start_measuring(paths: Paths, quota_gb: float, environ: Mapping[str, str]) -> None:
-    """Start a process that measures, if the last time was more than a day ago."""
+    """Start a process that measures, if the last measurement is more than a day old."""
     if environ.get(NO_BACKGROUND) or not quota_gb:
         return
     measured = _last_measured(paths)
@@ -61,6 +61,7 @@ def start_measuring(paths: Paths, quota_gb: float, environ: Mapping[str, str]) -
 
 
 def _last_measured(paths: Paths) -> MeasuredSize | None:
+    """Return the last measurement; None if there is none or its file is damaged."""
     try:
         content, _ = read_regular(paths.measured_size, _MAX_FILE_BYTES)
         return msgspec.json.decode(content, type=MeasuredSize)

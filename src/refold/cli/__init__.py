@@ -1,1 +1,1 @@
-"""The command line: argument parsing, and one module for each subcommand."""
+"""Parses the command line, and implements each subcommand in one or more modules."""

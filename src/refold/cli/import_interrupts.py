@@ -1,7 +1,7 @@
-"""Ctrl+C while modules are imported: it ends the process at once and silently.
+"""Makes Ctrl+C end the process at once and silently while modules are imported.
 
-As an exception it could be raised, or lost, anywhere in an imported module. While modules
-are imported, nothing has begun yet that would need an orderly end.
+Otherwise `KeyboardInterrupt` could be raised within an imported module, and be lost there.
+During imports nothing is open yet, so nothing must be closed.
 """
 
 import os
@@ -13,8 +13,10 @@ from types import FrameType
 
 @contextmanager
 def exit_on_interrupt() -> Generator[None]:
+    """In the block, exit the process silently at Ctrl+C."""
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # ignored, or handled elsewhere
+    # leave the signal alone if it is ignored, or has another handler
+    if before is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, _exit_at_interrupt)

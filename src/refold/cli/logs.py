@@ -1,6 +1,6 @@
-"""`refold logs`: show the newest lines of refold's log, and follow it.
+"""`refold logs`: shows the newest lines of refold's log, and new lines as they are written.
 
-`logs` writes the log and limits its size.
+The package `logs` writes the log and limits its size.
 """
 
 import os
@@ -29,6 +29,7 @@ def add_arguments(logs: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print the newest lines of the log, and with --follow also new ones until Ctrl+C."""
     state = paths(os.environ).state
     if args.path:
         write(f"{escape_to_one_line(str(state / LOG_NAME))}\n")

@@ -1,8 +1,8 @@
-"""`refold place --stdio`: the other end of a pipe from a refold on another machine.
+"""`refold place --stdio`: works in a workspace for a refold on another machine.
 
-`refold --workspace` starts it where it is installed; elsewhere it sends the same modules itself. The
-work is in `place/far/`. Nothing is decided here: the other side has the keys, the rules and the
-journal.
+The other refold (`refold --workspace`) starts this command through a pipe if refold is
+installed on this machine. If not, it sends the modules of `place/far/`, which do the work in
+both cases. This command decides nothing: keys, rules and the journal are on the other machine.
 """
 
 from argparse import ArgumentParser, Namespace

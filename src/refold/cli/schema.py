@@ -1,7 +1,7 @@
-"""`refold schema stream|orders`: the JSON Schema of the stdio protocol, for programs.
+"""`refold schema stream|orders`: prints the JSON Schema of the stdio protocol.
 
-docs/schema contains it. Documents with additional fields are valid, as a reader should
-accept them; an order with an unknown field is not.
+docs/schema contains the same schemas. In a document of the stream, additional fields are valid,
+because a reader should accept them. In an order, they are invalid.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -33,11 +33,12 @@ def run(args: Namespace) -> int:
 
 
 def schema_text(name: str) -> str:
-    """Return the schema of this name, one of `SCHEMA_NAMES`, as it is printed."""
+    """Return the schema `name`, one of `SCHEMA_NAMES`, as the command prints it."""
     return msgspec.json.format(msgspec.json.encode(_schema(name)), indent=2).decode() + "\n"
 
 
 def _schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of the orders; for any other name, that of the documents."""
     if name == "orders":
         from refold.client.protocol import ORDER_KINDS
 
@@ -62,7 +63,7 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _union_schema(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
-    """A schema for one object that is any of these; "type" says which."""
+    """Return a schema for an object of one of these `kinds`, which its field "type" names."""
     refs, definitions = msgspec.json.schema_components(
         kinds, schema_hook=_any_json_schema, ref_template="#/$defs/{name}"
     )
@@ -76,9 +77,10 @@ def _union_schema(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict
 
 
 def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
-    """Yield each type of these modules that is a document of its own, in source order."""
+    """Yield each document type of these modules, in source order."""
     for module in modules:
         for value in vars(module).values():
+            # a document has a `type` of its own, which differs from the name of its class
             if (
                 isinstance(value, type)
                 and issubclass(value, Struct)
@@ -89,9 +91,9 @@ def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
 
 
 def _any_json_schema(kind: type) -> dict[str, Any]:
-    """Return the schema of `object`, as of the arguments of a tool: any JSON.
+    """Return the schema for a value that may be any JSON, such as the arguments of a tool.
 
-    It has a description, because an empty schema would be taken for none.
+    It has only a description, because an empty schema would look like a missing one.
     """
     if kind is object:
         return {"description": "any JSON"}

@@ -1,6 +1,6 @@
-"""What `refold --help` and `refold tui --help` print: the daily options, on one screen.
+"""Prints the short help of `refold` and `refold tui`: common options on one screen.
 
-`refold --help all` prints every option and subcommand, from the parser (`flags`).
+`refold --help all` prints all options and subcommands, from the parsers in `flags`.
 """
 
 REFOLD_HELP = """\

@@ -1,4 +1,4 @@
-"""`--workspace ADDRESS` or NAME, or a container: the directory that stands for it."""
+"""Finds the directory that represents a remote workspace (`--workspace`) or a container."""
 
 import os
 from argparse import Namespace
@@ -12,7 +12,10 @@ from refold.place.elsewhere.address import is_address
 
 
 def directory_elsewhere(args: Namespace) -> Path:
-    """Raises `BadInput` if it is not an address, and no name in the settings."""
+    """Return the directory on this machine that represents the workspace of the flags.
+
+    Raises `BadInput` for an invalid address or an unknown name.
+    """
     if args.container or args.devcontainer or args.keep:
         from refold.cli.start_container import directory_of_container
 
@@ -21,7 +24,10 @@ def directory_elsewhere(args: Namespace) -> Path:
 
 
 def address_given(option: str, text: str) -> str:
-    """The address that `text` is or names. Raises `BadInput`."""
+    """Return the address `text`; if it is a name, the address that the settings have for it.
+
+    Raises `BadInput`, which names the flag `option`, if `text` is neither.
+    """
     named = {} if is_address(text) else _named_workspaces()
     if address := address_named(text, named):
         return address

@@ -1,7 +1,7 @@
-"""The client session: one handle on a session for every client, and `Agent` for programs.
+"""The API by which every client uses a session: the handle `Session`, and `Agent` for programs.
 
-Contracts in `pyproject.toml` keep clients from importing anything behind the handle: with
-the whole app at hand, each client would use what it finds, and have its own way into a
-session. So whatever a client may know first needs a name here. Orders and documents are
-Structs, defined once, from which the JSON Schema and the lines of stdio are generated.
+Contracts in `pyproject.toml` forbid clients to import what is behind the handle. So a name
+that a client may use must first be added to this package. Without the contracts, every
+client would reach a session in a different way. Orders and documents are Structs; their
+JSON Schema and the lines of stdio are generated from them.
 """

@@ -1,10 +1,13 @@
-"""The ports between a host, which orders and follows, and a worker, which leases and runs.
+"""The interfaces between a host, which places orders and shows sessions, and a worker.
 
-`Orders` is a queue in front of each session's inbox. `Runner` decides which worker runs a
-session, and when. A host places an order, wakes the session and waits for the result; a
-worker gets a claim on the session, carries the orders out and runs turns until nothing is
-left to do. Here are both ports for one process, too. `host` and `session_worker` use them;
-`refold.testing.port_conformance` has their contracts.
+`Orders` is a queue of orders for each session. `Runner` decides which worker runs a
+session, and when. A host places an order, wakes the session and waits for the result. A
+worker gets a claim on the session, carries its orders out, and runs turns until nothing is
+left to do.
+
+`LocalOrders` and `LocalRunner` implement both within one process. `host` and
+`session_worker` use them; `refold.testing.port_conformance` tests what every implementation
+must do.
 """
 
 from collections import deque
@@ -26,31 +29,37 @@ class PlacedOrder(Protocol):
     """An order in the queue of its session."""
 
     @property
-    def order(self) -> Order: ...
+    def order(self) -> Order:
+        """The order, as a worker carries it out."""
+        ...
 
     async def result(self) -> OrderResult:
-        """Wait until it is carried out. Raises the error with which it was settled."""
+        """Wait until the order is carried out. Raises the error with which it was settled."""
         ...
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
-        """Record the result or the error of the order. Only the first outcome counts.
+        """Record the result or the error of the order. Only the first call has an effect.
 
-        After `ClosedHere` another claim may carry the order out instead.
+        After the error `ClosedHere` another claim may still carry the order out.
         """
         ...
 
 
 class Orders(Protocol):
-    """The orders that wait for a worker, by session."""
+    """The orders that wait for a worker, in a queue for each session."""
 
     async def put(self, session: str, order: Order) -> PlacedOrder:
-        """Queue an order; return an unsettled one with the same client key instead."""
+        """Queue an order, and return it.
+
+        If an unsettled order has the same client key, return the earlier order.
+        """
         ...
 
     async def take(self, session: str, claim: int = 0) -> Sequence[PlacedOrder]:
-        """Take the waiting orders under this claim, oldest first. Each is taken once.
+        """Take the waiting orders of a session under this claim, oldest first.
 
-        If they outlive their worker, a later claim takes those that were not settled.
+        No order is taken twice, with one exception: if the queue outlives its workers, a
+        later claim takes the orders that an earlier claim did not settle.
         """
         ...
 
@@ -60,37 +69,51 @@ class ClosedHere(BadInput):
 
 
 class SessionClaim(Protocol):
-    """The right to run a session. One worker has it at a time.
+    """The right to run a session. Only one worker has it at a time.
 
-    `number` is higher than that of any earlier claim on this session. The worker leases the
-    session's store under it.
+    `number` is higher than the number of any earlier claim on this session. The worker
+    leases the session's store under this number.
     """
 
     @property
-    def session(self) -> str: ...
+    def session(self) -> str:
+        """The id of the session."""
+        ...
+
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """The number of the claim, higher than that of any earlier claim on the session."""
+        ...
 
     async def wait_for_wake(self) -> None:
-        """Return once the session was woken since the last call returned."""
+        """Wait until the session is woken. Return at once if it was woken since the last
+        return.
+        """
         ...
 
     async def wait_for_cancel(self) -> str:
-        """Return the reason once the claim must end; "" if what runs now may finish."""
+        """Wait until the claim is cancelled, and return the reason.
+
+        "" means that what runs may finish.
+        """
         ...
 
     async def end(self, *, unfinished: bool = False) -> None:
-        """Release the claim. There is a new one if this one is unfinished, or the session was woken
-        meanwhile.
+        """Release the claim.
+
+        If the claim is `unfinished`, or if the session was woken meanwhile, a new claim
+        follows.
         """
         ...
 
 
 class Runner(Protocol):
-    """Decides who runs a session."""
+    """Decides which worker runs a session, and when."""
 
     async def wake(self, session: str) -> None:
-        """Notify the worker that holds the claim on the session of new work, or give a worker the claim."""
+        """Notify the worker that has the claim on the session. If none has, give a worker
+        the claim.
+        """
         ...
 
     async def stop(self, session: str, reason: str = "") -> None:
@@ -98,26 +121,34 @@ class Runner(Protocol):
         ...
 
     def claims(self) -> AsyncGenerator[SessionClaim]:
-        """The claims for this worker, as they come."""
+        """Yield the claims for this worker, as they are given."""
         ...
 
 
 class Bus(Protocol):
-    """Carries live documents of sessions between workers and web nodes. Some may be lost."""
+    """Carries live documents of sessions between workers and web nodes; it may lose documents.
+
+    For a worker the other side are the web nodes, and for a web node the workers.
+    """
 
     async def publish(self, session: str, document: bytes) -> None:
-        """Send a document of at most `MAX_BUS_BYTES` to the other side, where it follows the session."""
+        """Send a document of at most `MAX_BUS_BYTES` to those on the other side that follow
+        the session.
+        """
         ...
 
     def follow(
         self, session: str
     ) -> AbstractAsyncContextManager[ObjectReceiveStream[bytes]]:
-        """Receive the documents of the session. Some buses also give those of this side."""
+        """Return a stream of the documents of the session that the other side publishes.
+
+        Some buses also deliver the documents that this side publishes.
+        """
         ...
 
 
 class LocalOrder:
-    """An order within this process."""
+    """Implements `PlacedOrder` within this process."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -129,6 +160,7 @@ class LocalOrder:
         return self._settled.is_set()
 
     async def result(self) -> OrderResult:
+        """Wait until the order is settled. Return its result, or raise its error."""
         await self._settled.wait()
         if isinstance(self._outcome, RefoldError):
             raise self._outcome
@@ -141,8 +173,10 @@ class LocalOrder:
 
 
 class LocalOrders:
-    """The orders within this process. An order is acknowledged once its event is recorded,
-    so those that wait may be lost with the process.
+    """Implements `Orders` within this process.
+
+    An order is acknowledged only once its event is recorded. So if the process dies, only
+    orders that were not acknowledged are lost.
     """
 
     def __init__(self) -> None:
@@ -150,6 +184,10 @@ class LocalOrders:
         self._keyed = dict[tuple[str, str], LocalOrder]()  # unsettled orders
 
     async def put(self, session: str, order: Order) -> LocalOrder:
+        """Queue the order, and return it.
+
+        If an unsettled order has the same client key, return that one, and queue nothing.
+        """
         key = (session, order.client_key)
         self._keyed = {k: o for k, o in self._keyed.items() if not o.settled}
         if key in self._keyed:
@@ -165,6 +203,11 @@ class LocalOrders:
 
 
 class LocalClaim:
+    """Implements `SessionClaim` within this process.
+
+    The runner sets its number when a worker gets it.
+    """
+
     def __init__(self, runner: "LocalRunner", session: str) -> None:
         self.session, self.number = session, 0
         self._runner, self._reason = runner, ""
@@ -185,6 +228,7 @@ class LocalClaim:
         return self._cancelled.is_set()
 
     async def end(self, *, unfinished: bool = False) -> None:
+        """Release the claim; wake the session if work is left, or a wake came meanwhile."""
         self._runner.forget(self)
         self.ended.set()
         if unfinished or (self._woken.is_set() and not self.is_cancelled):
@@ -199,10 +243,10 @@ class LocalClaim:
 
 
 class LocalRunner:
-    """A runner that gives every claim to the worker of this process.
+    """Implements `Runner`: gives every claim to the worker of this process.
 
-    `read_claim` gives the number that is recorded with a session (`Store.read_claim`): that of
-    the next claim is higher, also after a restart.
+    `read_claim` returns the claim number that is recorded with a session
+    (`Store.read_claim`). The next claim gets a higher number, also after a restart.
     """
 
     def __init__(self, read_claim: Callable[[str], Awaitable[int]]) -> None:
@@ -211,9 +255,10 @@ class LocalRunner:
         self._new = deque[LocalClaim]()
         self._news = anyio.Event()
         self._number = 0
-        self._has_worker = False  # which waits for claims
+        self._has_worker = False  # whether a worker waits for claims
 
     async def wake(self, session: str) -> None:
+        """Wake the claim on the session; if there is none, make one for the worker here."""
         if (claim := self._claims.get(session)) is not None:
             claim.wake()
             return
@@ -222,12 +267,14 @@ class LocalRunner:
         self._news.set()
 
     async def stop(self, session: str, reason: str = "") -> None:
+        """Cancel the claim on the session, if there is one, and wait for its end."""
         if (claim := self._claims.get(session)) is not None:
             claim.cancel(reason)
             self._end_untaken()
             await claim.ended.wait()
 
     async def claims(self) -> AsyncGenerator[LocalClaim]:
+        """Yield each new claim, with a number above those of earlier claims."""
         self._has_worker = True
         try:
             while True:
@@ -243,7 +290,9 @@ class LocalRunner:
             self._end_untaken()
 
     def _end_untaken(self) -> None:
-        """End the cancelled claims that no worker takes any more: `stop` waits for their ends."""
+        """End the cancelled claims that no worker will take, because `stop` waits until
+        they end.
+        """
         if self._has_worker:
             return
         for claim in [claim for claim in self._new if claim.is_cancelled]:

@@ -1,6 +1,6 @@
-"""A new folder for one conversation, named by its user or after the conversation's id.
+"""Makes a new folder for one conversation, named by its user or after the conversation's id.
 
-`host` decides when there is one; `folders` lists those in which others can begin.
+`host` decides when one is made; `folders` lists folders that exist.
 """
 
 import re
@@ -10,13 +10,16 @@ from pathlib import Path
 
 from refold.errors import BadInput
 
+# Letters, digits and `_ . ( ) -` and spaces; no `_` or sign at the start, no space or dot at the
+# end.
 _NAME_PATTERN = re.compile(r"[^\W_][\w .()-]{0,58}[\w()-]|[^\W_]")
 
 
 def make_workspace(directory: Path, name: str, otherwise: str) -> Path:
-    """Make a folder of this name in `directory`, or with a number behind it. Raises `BadInput`.
+    """Make a folder in `directory`, and return its path.
 
-    Without a name it is `otherwise`.
+    It is called `name`, or `otherwise` if `name` is "". If such a folder exists, a number
+    is appended. Raises `BadInput` for an invalid name.
     """
     name = name.strip()
     if name and not _NAME_PATTERN.fullmatch(name):

@@ -1,7 +1,7 @@
-"""The types that clients need to show a session: clients import them from here.
+"""Offers clients the types that they need to show a session.
 
-Their own modules are in layers that clients do not import. Each type is loaded when it is
-first used, so that a client loads only what it needs.
+The modules that define these types are in layers that clients may not import. Each type is
+loaded when it is first used, so that a client loads only what it needs.
 """
 
 from importlib import import_module
@@ -116,7 +116,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "events":  # a module: one class for each thing that can happen
+    if name == "events":  # the module: one class for each kind of event
         return import_module("refold.journal.events.kinds")
     for module, names in _TYPE_MODULES.items():
         if name in names:

@@ -1,4 +1,5 @@
-"""Sessions in a PostgreSQL database that several machines share: adapters of the ports of `journal`.
+"""Stores sessions in a PostgreSQL database that several machines share.
 
-Needs `refold[cluster]`. Nothing here is imported unless REFOLD_SESSIONS names a database.
+The modules implement interfaces of `journal` and `client`. They need `refold[cluster]`, and
+are imported only if REFOLD_SESSIONS names a database.
 """

@@ -1,6 +1,8 @@
-"""The claims of a worker, for runners that give sessions to it: new ones, wakes and stops.
+"""The claims of a worker: each is the right to run one session.
 
-`session_runner` and `temporal_runner` decide which session a worker gets, and when its claim is over.
+Notifications of the database bring wakes (there is work) and stops to them.
+`session_runner` and `temporal_runner` use this module. They decide which session a worker
+gets, and when its claim ends.
 """
 
 from collections import deque
@@ -19,17 +21,18 @@ _STOP_POLL_SECONDS = 0.05
 
 
 class Stop(Struct, frozen=True):
-    """The payload of a notification: the worker cancels its claim on this session."""
+    """The payload of a notification that asks a worker to cancel its claim on this session."""
 
     session: str
     reason: str
 
 
 class WorkerClaim:
-    """Implements `SessionClaim`.
+    """Implements `SessionClaim`: the right of this worker to run a session.
 
-    `acknowledge` is awaited before a wake is taken, and `release` at the end of the claim, which
-    may be `unfinished`.
+    `acknowledge` is awaited when a wake was noticed, before `wait_for_wake` returns, and
+    `release` at the end of the claim. `unfinished` says that the session still had work
+    then.
     """
 
     def __init__(
@@ -47,6 +50,10 @@ class WorkerClaim:
         self._woken.set()
 
     async def wait_for_wake(self) -> None:
+        """Wait until the session is woken, and acknowledge it.
+
+        If that raises `JournalError`, the next call tries again at once.
+        """
         await self._woken.wait()
         self._woken = anyio.Event()
         try:
@@ -72,7 +79,7 @@ class WorkerClaim:
 
 
 class WorkerClaims:
-    """The claims that this worker has, by their numbers, and those that `take_new` has not given yet."""
+    """The claims of this worker, by number. `take_new` yields each claim once it was added."""
 
     def __init__(self) -> None:
         self._claims = dict[int, WorkerClaim]()
@@ -108,7 +115,7 @@ class WorkerClaims:
         await self._removed.wait()
 
     async def take_new(self) -> AsyncGenerator[WorkerClaim]:
-        """Yield the claims that were added, as they come."""
+        """Yield each claim that is added, once."""
         while True:
             while self._new:
                 yield self._new.popleft()
@@ -125,7 +132,7 @@ class WorkerClaims:
             claim.cancel()
 
     def stop(self, payload: str) -> None:
-        """Cancel the claim that a `Stop` names."""
+        """Cancel the claims of this worker on the session that the encoded `Stop` names."""
         stop = msgspec.json.decode(payload, type=Stop)
         for claim in self.of_session(stop.session):
             claim.cancel(stop.reason)
@@ -134,7 +141,11 @@ class WorkerClaims:
 async def stop_claim(
     database: Database, stop: Stop, is_claimed: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Ask the worker that holds the session to end its claim, and wait until it has."""
+    """Ask the worker that has the claim on a session to cancel it, until `is_claimed`
+    returns False.
+
+    A claim is the right of one worker to run the session.
+    """
     notify = "select pg_notify(refold.channel($1), $2)"
     payload = msgspec.json.encode(stop).decode()
     while await is_claimed():

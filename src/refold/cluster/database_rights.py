@@ -1,7 +1,7 @@
-"""Whether the logins of a database may do more than refold needs: for `refold cluster check`.
+"""Checks for `refold cluster check` whether logins of a database may do more than refold needs.
 
-Row-level security keeps tenants apart, and the rights of two roles keep web nodes from writing: both can be
-lost by one statement of an administrator, or by a copy of the tables.
+Row-level security keeps tenants apart, and the rights of two roles keep web nodes from
+writing. One statement of an administrator, or a copy of the tables, can remove both.
 """
 
 from collections.abc import Sequence
@@ -45,11 +45,17 @@ order by rolname, what
 
 
 def find_excess_rights(database: Database, url: str) -> Sequence[str]:
-    """What is unsafe about the logins and tables. `url` is that of the database, with a password."""
+    """Return a sentence for each unsafe right of the logins and tables.
+
+    `url` is the address of the database, with the password.
+    """
     return [*database.call(_list_problems), *_password_problems(url)]
 
 
 async def _list_problems(db: Connection) -> Sequence[str]:
+    """Return a sentence for each unsafe right of this login, of the tables, and of web
+    nodes.
+    """
     role: Any = await db.fetchrow(_OWN_ROLE_SQL)
     problems = list[str]()
     if role["sees_all"]:
@@ -78,6 +84,9 @@ async def _list_problems(db: Connection) -> Sequence[str]:
 
 
 def _password_problems(url: str) -> Sequence[str]:
+    """Return a sentence if the password in the URL is well known or the name of its user;
+    else ().
+    """
     parts = urlsplit(url)
     if parts.password is None:
         return ()

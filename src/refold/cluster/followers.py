@@ -1,4 +1,6 @@
-"""Delivers the documents of a session to those in this process that follow it, for a `Bus`."""
+"""Passes the documents that a `Bus` receives to the followers of their session in this
+process.
+"""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,6 +13,8 @@ _MAX_WAITING = 1_000  # documents for one follower; further ones are lost
 
 
 class Followers:
+    """The streams of those in this process that follow sessions, by session."""
+
     def __init__(self) -> None:
         self._streams = dict[str, set[MemoryObjectSendStream[bytes]]]()
 
@@ -28,7 +32,7 @@ class Followers:
 
     @contextmanager
     def receive(self, session: str) -> Generator[ObjectReceiveStream[bytes]]:
-        """Receive the documents of the session within the block."""
+        """Yield a stream of the documents of the session that arrive within the block."""
         send, receive = anyio.create_memory_object_stream[bytes](_MAX_WAITING)
         streams = self._streams.setdefault(session, set())
         streams.add(send)

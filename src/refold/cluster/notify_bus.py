@@ -1,7 +1,7 @@
-"""A `Bus` of the notifications of PostgreSQL, for up to about a thousand documents a second.
+"""A `Bus` on notifications of PostgreSQL, for up to about a thousand documents a second.
 
-A notification is not stored: one that is sent while a node has no connection is lost. All nodes get
-those of all sessions of their tenant.
+A notification is not stored: a node that has no connection when it is sent does not get it.
+Each node gets the notifications about all sessions of its tenant.
 """
 
 from collections.abc import AsyncGenerator
@@ -12,11 +12,11 @@ from anyio.abc import ObjectReceiveStream
 from refold.cluster.database import Database
 from refold.cluster.followers import Followers
 
-_LIVE_CHANNEL = "live"  # a channel
+_LIVE_CHANNEL = "live"
 
 
 class NotifyBus:
-    """Implements `Bus`. Documents are received while it runs."""
+    """Implements `Bus`. Documents are received while `run` runs."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._followers = database, Followers()

@@ -1,8 +1,8 @@
-"""Limits how many sessions of a tenant run at once, for a runner whose queue does not know the limit.
+"""Limits how many sessions of a tenant run at once.
 
-Each running session locks one of as many slots as the tenant may have. The locks are those of
-`database`: PostgreSQL releases them when the worker dies. The queue of Procrastinate counts its jobs
-instead.
+A tenant has as many slots as it may have running sessions, and each running session locks a
+slot. PostgreSQL releases the locks when the worker dies. The queue of Procrastinate needs
+no slots, because it counts its jobs.
 """
 
 import time
@@ -11,8 +11,8 @@ import anyio
 
 from refold.cluster.database import Connection, Database
 
-_CHECK_SECONDS = 1.0  # after a look that found no free slot
-# No id of a session has a space, so these are no locks of sessions.
+_CHECK_SECONDS = 1.0  # for which no slot is looked for after none was free
+# These names are not ids of sessions, which have no space.
 _FREE_SLOTS_SQL = """
 select number from generate_series(1, $1::int) number where not refold.is_locked('slot ' || number)
 limit 5
@@ -21,7 +21,7 @@ _LIMIT_SQL = "select max_running from refold.tenant_settings where tenant = refo
 
 
 class RunningSlots:
-    """The slots that sessions of this worker have, by the numbers of their claims."""
+    """The slots that sessions of this worker have locked, by the numbers of their claims."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class RunningSlots:
         self._full_until = 0.0
 
     async def take(self, claim: int) -> bool:
-        """Take a slot for a claim. Returns False if the tenant has as many as it may have."""
+        """Take a slot for a claim. Return False if no slot of the tenant is free."""
         if time.monotonic() < self._full_until:
             return False
         with anyio.CancelScope(shield=True):  # a lock that is taken must be remembered
@@ -51,7 +51,7 @@ class RunningSlots:
 
 
 async def _read_free_slots(db: Connection) -> tuple[int | None, list[str]]:
-    """The limit of the tenant, None for none, and some slots that may be free."""
+    """Return the limit of the tenant (None: no limit) and some slots that may be free."""
     limit: int | None = await db.fetchval(_LIMIT_SQL)
     if limit is None:
         return None, []

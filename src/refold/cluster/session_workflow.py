@@ -1,7 +1,8 @@
-"""The workflow of a session in Temporal: while the session has wakes, one activity runs it.
+"""The workflow of a session in Temporal: one activity runs the session while it has wakes.
 
-Its history has ids only: the session's, and one for each wake. The loop of refold is in the activity
-(`temporal_runner`), and its log is the journal.
+The history of the workflow contains only ids: that of the session, and one for each wake.
+The activity (`temporal_runner`) runs the turns, and the journal records what happens in
+them.
 """
 
 from datetime import timedelta
@@ -19,6 +20,8 @@ _RETRY_POLICY = RetryPolicy(
 
 @workflow.defn(name=WORKFLOW_NAME)
 class SessionWorkflow:
+    """Runs the activity of one session until it has taken every wake."""
+
     def __init__(self) -> None:
         self._wakes = dict[str, None]()
 
@@ -28,6 +31,7 @@ class SessionWorkflow:
 
     @workflow.run
     async def run(self, session: str, dead_seconds: float, wakes: list[str]) -> None:
+        """Run the activity until no wake is left; `wakes` are those of an earlier run."""
         self._wakes |= dict.fromkeys(wakes)
         while self._wakes:
             self._wakes.clear()
@@ -39,7 +43,7 @@ class SessionWorkflow:
                 start_to_close_timeout=_MAX_ACTIVITY_TIME,
                 retry_policy=_RETRY_POLICY,
             )
-            for id_ in taken:  # while it ran
+            for id_ in taken:  # wakes that the activity took while it ran
                 self._wakes.pop(id_, None)
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(args=[session, dead_seconds, list(self._wakes)])

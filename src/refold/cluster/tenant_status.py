@@ -24,8 +24,10 @@ select
 
 
 class TenantStatus(Struct, frozen=True):
-    """What a tenant has at work and what waits. With Temporal both are 0: only Temporal
-    knows them.
+    """How many sessions and orders of a tenant are open, run or wait, and which workers it has.
+
+    `at_work` and `waiting` count jobs of the queue. With Temporal they are 0, because only
+    Temporal knows these numbers.
     """
 
     sessions: int
@@ -37,6 +39,9 @@ class TenantStatus(Struct, frozen=True):
 
 
 async def read_status(database: Database) -> TenantStatus:
-    """Read the status as the owner of the tables, because nodes may not read the queue."""
+    """Return the status of the tenant of `database`.
+
+    The login must be the owner of the tables, because nodes may not read the queue.
+    """
     row: Any = await database.run(lambda db: db.fetchrow(_STATUS_SQL))
     return TenantStatus(workers=await list_workers(database), **dict(row))

@@ -1,1 +1,1 @@
-"""Analyses source code of a workspace with language servers and grammars."""
+"""Analyses the source code of a workspace with language servers and grammars."""

@@ -1,6 +1,6 @@
-"""The languages of files, with their servers and grammars. Data, and pure.
+"""The known languages, with their suffixes, servers and grammars. Data, and pure.
 
-`language_server` talks to a server, and `tree_sitter` parses with a grammar.
+`language_server` communicates with a server, and `tree_sitter` parses with a grammar.
 """
 
 import os
@@ -14,9 +14,9 @@ from msgspec import Struct
 class ServerSpec(Struct, frozen=True):
     """A language server: its command, its settings, and how to install it.
 
-    `settings` answer its requests for configuration; `packages` are directories that it reads
-    besides the workspace. `indexes`: the seconds within which it reports that it indexes the
-    workspace; before that its answers are incomplete.
+    `settings` answer its requests for configuration. `packages` are directories that it reads,
+    besides the workspace. It reports within `indexes` seconds that it indexes the workspace;
+    before that its answers are incomplete.
     """
 
     program: str
@@ -29,7 +29,7 @@ class ServerSpec(Struct, frozen=True):
 
 
 class Language(Struct, frozen=True):
-    """`suffixes` are those of its files, each with the name that servers have for it.
+    """A language. `suffixes` maps suffixes of files to names of languages in the protocol.
 
     `grammar` is a package of the extra `code`, or "" if there is none.
     """
@@ -43,7 +43,7 @@ class Language(Struct, frozen=True):
 _PYRIGHT_SETTINGS = {
     "analysis": {"typeCheckingMode": "standard", "diagnosticMode": "openFilesOnly"}
 }
-# Packages cannot be loaded without the network, and what is built goes to a /tmp of its own.
+# Packages cannot be loaded without the network, and build output goes to a /tmp of its own.
 _CARGO_SETTINGS = {
     "CARGO_NET_OFFLINE": "true",
     "CARGO_TARGET_DIR": "/tmp/target",
@@ -134,7 +134,7 @@ def language_of(path: str) -> Language | None:
 
 
 def language_id(path: str) -> str:
-    """The protocol's name for the language of this file."""
+    """Return the protocol's name for the language of a file with a known suffix."""
     suffix = os.path.splitext(path)[1].lower()
     return _BY_SUFFIX[suffix].suffixes[suffix]
 

@@ -1,9 +1,12 @@
-"""The slash commands: `table` lists them; each is a module here, named as it is typed.
+"""Implements the slash commands.
 
-A command gets a `CommandContext`, which every surface implements; what
-only a terminal has is behind `CommandContext.terminal`, which is None elsewhere. It shows
-documents and prints nothing. So it runs on pages and in editors, too, and is tested without
-a terminal. A surface states what it lacks, and such a command is refused with the reason.
-Over REST a command that asks is run again with the answers so far, so it asks before it
-changes anything, and an answer counts only for the question with its title.
+`table` lists them; each has a module in this package, named as it is typed.
+
+A command runs on several surfaces: terminals, web pages and editors. Each surface implements
+`CommandContext`. Features that only a terminal has are in `CommandContext.terminal`, which is
+None on other surfaces. A command shows documents and never prints. A surface states which
+features it lacks, and a command that needs one of them is refused with the reason. Over REST, a
+command that asks a question is run again with the answers given so far. So a command asks all
+questions before it changes anything, and an answer applies only to the question with the same
+title.
 """

@@ -23,6 +23,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Use another agent from the next turn; without a name, let the user pick one."""
     session, agents = context.session, context.session.agents
     if not arguments:
         arguments = await _pick(context)
@@ -36,12 +37,13 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _pick(context: CommandContext) -> str:
-    """Return the name of the agent picked from a list, or ""."""
+    """Let the user pick an agent. Return its name, or "" if the user picks none."""
     agents = context.session.agents
     listed = agents.profiles()
     column_width = max(cells(profile.name) for profile in listed)
 
     def row(width: int, agent: Profile) -> Line:
+        """Return the line for an agent in a picker: its name, description and origin."""
         pad = " " * (column_width - cells(agent.name))
         origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
         about = cut(
@@ -63,6 +65,7 @@ async def _pick(context: CommandContext) -> str:
 
 
 async def run_agents(context: CommandContext, arguments: str) -> None:
+    """List the agents, with a star at the current one, and problems in their files."""
     agents = context.session.agents
     profiles, current = agents.profiles(), context.session.agent
     width = max(cells(agent.name) for agent in profiles)

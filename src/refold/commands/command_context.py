@@ -1,7 +1,8 @@
 """The context of a slash command: the session, and the surface on which it was typed.
 
 The line terminal, the full screen, pages and editors implement `CommandContext`. A command
-shows documents, which each surface draws its own way, and asks; it never prints.
+shows documents, which each surface draws in its own way, and asks questions; it never
+prints.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Markdown(Struct, frozen=True):
-    """A Markdown text, as models write it."""
+    """A Markdown text to show."""
 
     text: str
 
@@ -29,10 +30,11 @@ Document: TypeAlias = Line | Markdown
 
 
 class Look(Struct, frozen=True):
-    """How documents are drawn: `width` cells wide.
+    """How a surface draws documents, in rows of at most `width` cells.
 
-    `signs`: more than ASCII; `wraps`: rows are broken at `width`; `picks`: a list to pick from is
-    drawn, and not only numbered.
+    `signs` is true if it shows more characters than ASCII, and `wraps` if rows are broken at
+    `width`. `picks` is true if the user can pick from a drawn list, and false if the items are
+    only numbered.
     """
 
     width: int = 100
@@ -45,47 +47,62 @@ class TerminalFeatures(Protocol):
     """Features that only a terminal has."""
 
     @property
-    def has_colours(self) -> bool: ...
+    def has_colours(self) -> bool:
+        """Whether the terminal can show colours."""
+        ...
+
     def use_theme(self, theme: str) -> Callable[[], None]:
-        """Use these colours from now on. Returns what restores the earlier ones."""
+        """Use the colours of `theme` from now on.
+
+        Return a function that restores the earlier colours.
+        """
         ...
 
     def use_vi_keys(self, enabled: bool | None) -> bool | None:
-        """Set the vi keys (None: leave them). Return whether they are on.
+        """Turn vi keys on or off, or leave them if `enabled` is None.
 
-        Returns None without a line editor.
+        Return whether they are on; None without a line editor.
         """
         ...
 
     async def edit_text(self, text: str, name: str) -> str | None:
-        """Let the user edit `text`, in an editor or the input line. None: they left."""
+        """Let the user edit `text`, in an editor or the input line.
+
+        Return the edited text, or None if the user cancels.
+        """
         ...
 
     async def copy(self, text: str) -> str:
-        """Copy the text to the clipboard. Return a sentence about where it is."""
+        """Copy the text to the clipboard.
+
+        Return a sentence that says where it can be pasted.
+        """
         ...
 
     async def run_program(
         self, command: Sequence[str], *, only_prints: bool = False
     ) -> "ProgramOutput":
-        """Give the terminal to a program in the session's directory, until it has ended.
+        """Run a program in the terminal and the session's directory until it exits.
 
-        A program that `only_prints` does not make the full screen leave.
+        If `only_prints` is true, the full screen stays open and shows the output.
         """
         ...
 
     def show_plan(self) -> None:
-        """Ask about the pending plan before the next prompt."""
+        """Have the terminal ask about the pending plan before the next prompt."""
         ...
 
-    def quit(self) -> None: ...
+    def quit(self) -> None:
+        """Leave refold after the command."""
+        ...
 
 
 class ProgramOutput(Struct, frozen=True):
-    """The output of a program: `start` and `end`, with `dropped` bytes between them.
+    """The exit code and the output of a program.
 
-    `full_screen`: it used the alternate screen. `in_message`: the output is not shown yet,
-    but with the message about it.
+    The output is `start` and `end`; the `dropped` bytes between them were not kept.
+    `full_screen` is true if the program used the alternate screen. `in_message` is true if the
+    output is shown with the message about it.
     """
 
     code: int
@@ -98,54 +115,69 @@ class ProgramOutput(Struct, frozen=True):
 
 class CommandContext(Protocol):
     @property
-    def session(self) -> Session: ...
-    @property
-    def look(self) -> Look: ...
-    @property
-    def terminal(self) -> TerminalFeatures | None: ...
-    @property
-    def lacks(self) -> Collection[Need]:
-        """The features that commands may need and this surface lacks."""
+    def session(self) -> Session:
+        """The open session. After `switch` it is another one."""
         ...
 
-    def show(self, *documents: Document) -> None: ...
+    @property
+    def look(self) -> Look:
+        """The width and the abilities of the surface that shows the output."""
+        ...
+
+    @property
+    def terminal(self) -> TerminalFeatures | None:
+        """The features of the terminal; None on a surface that is not a terminal."""
+        ...
+
+    @property
+    def lacks(self) -> Collection[Need]:
+        """The features that this surface lacks and that some commands need."""
+        ...
+
+    def show(self, *documents: Document) -> None:
+        """Show documents, one below the other, as the output of the command."""
+        ...
+
     async def show_long(self, rows: Sequence[Line]) -> None:
-        """Show rows that may not fit on a screen: a terminal uses the pager."""
+        """Show rows that may not fit on a screen. A terminal shows them in the pager."""
         ...
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
-        """Return the pressed key of `keys`; without `keys`, the typed text. "": no answer.
+        """Ask a question, and return the answer; "" if there is none.
 
-        The typed text starts as `text`.
-        A command asks before it changes anything: a page runs it again with the answer.
+        The answer is the pressed key of `keys`, or a typed text if `keys` is "". `text` is the
+        initial text of the input. A command must ask before it changes anything, because a page
+        runs it again with the answer.
         """
         ...
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        """Let the user pick an item; return the list with it chosen, or None.
+        """Let the user pick an item. Return the list with the item selected, or None.
 
-        `search` runs in a thread; `on_move` is called when another item is selected.
+        `search` finds further items, and runs in a thread. `on_move` is called when another
+        item is selected.
         """
         ...
 
     async def say(self, text: str, *, typed: str | None = None) -> None:
-        """Send a message to the model. `typed` is the part that the user wrote."""
+        """Send a message to the model. `typed` is the part of `text` that the user wrote."""
         ...
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Call `start`, then run turns until nothing is left to do."""
+        """Call `start`, if given, and then run turns until the session has no work left."""
         ...
 
     async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the result of a job, or None if the user stopped it."""
+        """Run `job`, and return its result, or None if the user stopped it."""
         ...
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
-        """Close this session and open the target's, or a new one. Returns notices.
+        """Close this session, and open `target`, or a new session for None.
 
-        If it raises, this session stays open.
+        Return notices to show. If opening fails, an error is raised, and this session stays
+        open.
         """
         ...
 
@@ -155,7 +187,10 @@ class CommandContext(Protocol):
 
 
 def terminal_of(context: CommandContext, command: str) -> TerminalFeatures:
-    """Return the terminal's features. Raises `BadInput` on a page and in an editor."""
+    """Return the features of the terminal.
+
+    Raises `BadInput`, which names `command`, if the surface is not a terminal.
+    """
     if (terminal := context.terminal) is None:
         raise BadInput(f"{command} needs a terminal: type it in `refold`")
     return terminal

@@ -10,7 +10,7 @@ _EMPTY_TEXT = "There are no messages yet, so there is nothing to compact."
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Compact between turns at once, in a turn before its next step."""
+    """Compact now if no turn runs, otherwise before the next step of the turn."""
     kind, focus = _parse_request(arguments)
     if not context.session.view.conversation.messages:
         raise BadInput(_EMPTY_TEXT)
@@ -36,7 +36,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def _parse_request(arguments: str) -> tuple[CompactionKind, str]:
-    """Parse how to compact, and what the summary must preserve."""
+    """Return the kind of compaction, and what the summary must preserve, or "".
+
+    Raises `BadInput` for unknown arguments.
+    """
     head, _, more = arguments.partition(" ")
     if head == "prune":
         if more.strip():

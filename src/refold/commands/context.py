@@ -1,4 +1,4 @@
-"""/context: context usage, by part."""
+"""/context: show how much of the context window each part uses."""
 
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput

@@ -1,4 +1,4 @@
-"""/cost: tokens and cost of this session."""
+"""/cost: show the tokens and the cost of this session."""
 
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput

@@ -1,4 +1,4 @@
-"""/hooks: the hooks that apply to this session."""
+"""/hooks: list the hooks that apply to this session."""
 
 from refold.commands.command_context import CommandContext
 from refold.views.escape import escape_to_one_line

@@ -6,6 +6,7 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Show how many model responses a turn may have, or set it for this session."""
     if arguments:
         if arguments != "off" and not (
             arguments.isascii() and arguments.isdecimal() and int(arguments) > 0

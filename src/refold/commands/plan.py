@@ -14,7 +14,10 @@ _WAITS_HINT = "The plan waits: /execute approves it, a message continues plannin
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Switch to plan mode and send `arguments`; without `arguments`, show the pending plan."""
+    """Switch to plan mode, and send `arguments` as a message.
+
+    If `arguments` is "", show the pending plan, if there is one. For "list", list the plans.
+    """
     view = context.session.view
     if arguments == "list":
         context.show(*plan_lines(view.plans.made, context.look.width))
@@ -35,7 +38,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def run_plans(context: CommandContext, arguments: str) -> None:
-    """Show the list of plans; with a number, that plan in full."""
+    """List the plans of the session, or show the plan with the given number in full."""
     plans = context.session.view.plans.made
     if not arguments:
         rows = plan_lines(plans, context.look.width - 3)
@@ -51,6 +54,7 @@ async def run_plans(context: CommandContext, arguments: str) -> None:
 
 
 async def run_execute(context: CommandContext, arguments: str) -> None:
+    """Approve the plan that waits and carry it out; without a plan, leave plan mode."""
     if arguments:
         raise BadInput("/execute takes no argument: it approves the plan that waits")
     session = context.session

@@ -1,4 +1,4 @@
-"""/ports: list the servers of a workspace elsewhere, or open one on this machine."""
+"""/ports: list the servers in a remote workspace, or forward the port of one."""
 
 import anyio
 
@@ -11,6 +11,7 @@ _HINT_TEXT = "/ports PORT opens one on this machine"
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List the open ports of the place, or open one of them on this machine."""
     workspace = context.session.workspace
     if arguments:
         port = await anyio.to_thread.run_sync(workspace.open_port, _number(arguments))

@@ -1,7 +1,7 @@
 """/preset: list the system prompts of the agent main, choose one, or set the default.
 
-The preset of a session is a field of `AgentChosen`, as the format is one of `ModelChosen`,
-so that it holds after a resume. Events of their own would need a case in every client.
+The preset of a session is a field of the event `AgentChosen`, so it still applies when the
+session is resumed. A separate event would need a case in every client.
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List the system prompts, or use another one from the next turn."""
     presets = context.session.agents.presets()
     name, _, save = arguments.partition(" ")
     if not name:
@@ -47,6 +48,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def _list(context: CommandContext) -> None:
+    """List the presets, with a star at the current one."""
     presets = context.session.agents.presets()
     width = max((cells(escape_to_one_line(name)) for name, _ in presets), default=0)
     for name, about in presets:
@@ -60,6 +62,7 @@ def _list(context: CommandContext) -> None:
 
 
 def _unknown_preset_text(name: str, presets: list[str]) -> str:
+    """Return the error for an unknown preset, with a similar name, if any."""
     suggestions = similar(name, presets, 1)
     hint = f"Did you mean {suggestions[0]!r}? " if suggestions else ""
     names = ", ".join(presets) or "none"

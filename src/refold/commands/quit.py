@@ -1,4 +1,4 @@
-"""/quit: leave; the session stays saved."""
+"""/quit: leave refold. The session stays saved."""
 
 from refold.commands.command_context import CommandContext, terminal_of
 

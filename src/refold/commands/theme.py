@@ -30,6 +30,7 @@ _SAMPLE_LINES: tuple[Line, ...] = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Use other colours, with `save` as the default; without a name, let the user pick."""
     name, _, save = arguments.partition(" ")
     if not name:
         await _pick(context)
@@ -50,7 +51,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _pick(context: CommandContext) -> None:
-    """Pick a theme. Each is shown while selected; leaving the list changes nothing."""
+    """Let the user pick a theme. The selected theme is previewed."""
     terminal = terminal_of(context, "/theme")
     if not terminal.has_colours:
         raise BadInput("This terminal shows no colours, so there is nothing to pick.")

@@ -1,4 +1,4 @@
-"""/timeline: every call of the session with its time and cost."""
+"""/timeline: show every call of the session with its time and cost."""
 
 from refold.commands.command_context import CommandContext
 from refold.commands.history import number_in
@@ -10,7 +10,7 @@ _MIN_ROW_CELLS = 60  # that a row needs to be useful
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show all calls; with N, the N slowest."""
+    """Show all calls, or only the N slowest if a number N is given."""
     slow = number_in(arguments, "/timeline")
     calls = await context.session.reports.timeline()
     width = max(context.look.width, _MIN_ROW_CELLS)

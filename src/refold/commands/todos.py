@@ -1,4 +1,4 @@
-"""/todos: the todo list and its progress."""
+"""/todos: show the todo list and its progress."""
 
 from refold.commands.command_context import CommandContext
 from refold.views.styled import line

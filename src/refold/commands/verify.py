@@ -7,7 +7,7 @@ from refold.commands.history import number_in
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Check the claims of the last answer, or of turn N."""
+    """Check the claims of the last answer, or of the answer of turn N."""
     from refold.client.verify import lines
 
     turn = number_in(arguments, "/verify")

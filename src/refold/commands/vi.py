@@ -11,6 +11,7 @@ _CHANGE_HINT = " /vi on|off changes it."
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Show which keys are on, or switch between vi and Emacs keys."""
     if arguments not in _VI_SETTINGS:
         raise BadInput(f"type /vi, /vi on or /vi off, not {arguments!r}")
     enabled = terminal_of(context, "/vi").use_vi_keys(_VI_SETTINGS[arguments])

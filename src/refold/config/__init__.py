@@ -1,1 +1,1 @@
-"""Settings: their sources, and which source wins."""
+"""Reads, combines and changes settings, keys and the user's trust in folders."""

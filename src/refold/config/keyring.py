@@ -1,8 +1,8 @@
 """Uses the keyring of the operating system, if the package `keyring` is installed.
 
-The backend is not ours: it may be absent, locked, or wait for the user. So it is called in
-a thread that can be abandoned, and every failure becomes one error with the reason. It is
-imported late, because that takes long.
+The backend of the keyring is foreign code: it may be absent, locked, or wait for the user. So
+it is called in a thread that can be abandoned, and every failure is raised as `BadInput` with
+the reason. The package is imported when it is first used, because the import is slow.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,23 @@ from refold.errors import BadInput
 T = TypeVar("T")
 
 SERVICE_NAME = "refold"
-MAX_KEYRING_SECONDS = 30.0  # seconds; a person may have to unlock it
+MAX_KEYRING_SECONDS = 30.0  # a person may have to unlock it
 
 
 class _Keyring(Protocol):
-    """The part of the package that we use."""
+    """The functions of the package `keyring` that this module calls."""
 
-    def get_password(self, service_name: str, username: str) -> str | None: ...
-    def set_password(self, service_name: str, username: str, password: str) -> None: ...
-    def delete_password(self, service_name: str, username: str) -> None: ...
+    def get_password(self, service_name: str, username: str) -> str | None:
+        """Return the stored password; None if there is none."""
+        ...
+
+    def set_password(self, service_name: str, username: str, password: str) -> None:
+        """Store the password in place of an earlier one."""
+        ...
+
+    def delete_password(self, service_name: str, username: str) -> None:
+        """Delete the stored password. Raises an error of `keyring` if there is none."""
+        ...
 
 
 def is_installed() -> bool:
@@ -32,18 +40,24 @@ def is_installed() -> bool:
 
 
 def get(provider: str, within: float = MAX_KEYRING_SECONDS) -> str:
-    """The stored key for `provider`; "" if there is none. Raises `BadInput`."""
+    """Return the stored key for `provider`; "" if there is none.
+
+    Raises `BadInput` if the keyring fails or needs more than `within` seconds.
+    """
     return (
         _ask_in_thread(lambda ring: ring.get_password(SERVICE_NAME, provider), within) or ""
     )
 
 
 def store_key(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
-    """Store `key`, replacing an earlier one. Raises `BadInput`."""
+    """Store `key` for `provider`, replacing an earlier key.
+
+    Raises `BadInput` if the keyring fails or needs more than `within` seconds.
+    """
 
     def store(ring: _Keyring) -> bool:
         ring.set_password(SERVICE_NAME, provider, key)
-        # A disabled keyring stores nothing.
+        # A disabled keyring accepts keys, but stores none.
         return ring.get_password(SERVICE_NAME, provider) == key
 
     if not _ask_in_thread(store, within):
@@ -53,7 +67,10 @@ def store_key(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> N
 
 
 def remove(provider: str, within: float = MAX_KEYRING_SECONDS) -> bool:
-    """Remove the key; False if there was none. Raises `BadInput` if the keyring fails."""
+    """Remove the key of `provider`. Return False if none is stored.
+
+    Raises `BadInput` if the keyring fails or needs more than `within` seconds.
+    """
 
     def delete(ring: _Keyring) -> bool:
         if ring.get_password(SERVICE_NAME, provider) is None:
@@ -65,10 +82,16 @@ def remove(provider: str, within: float = MAX_KEYRING_SECONDS) -> bool:
 
 
 def _ask_in_thread(ask: Callable[[_Keyring], T], within: float) -> T:
+    """Return the result of `ask(keyring)`.
+
+    Raises `BadInput` if that fails or takes more than `within` seconds; the thread
+    continues.
+    """
     results: list[T] = []
     failed: list[str] = []
 
     def work() -> None:
+        """Append the result to `results`, or the reason of a failure to `failed`."""
         from importlib import import_module
 
         try:

@@ -1,7 +1,7 @@
-"""The key of this installation, with which the masks of secrets get their tags.
+"""The key from which this installation computes the tags in masks of secrets.
 
-It is created when it is first needed. A program with the key and a mask could test whether a
-value is the masked one, so the key is private, and no export contains it.
+The key is created when it is first needed. A program that has the key and a mask could test
+whether a value is the masked secret, so the key is private, and no export contains it.
 """
 
 from contextlib import suppress
@@ -14,8 +14,11 @@ _KEY_BYTES = 32
 
 
 def read_mask_key(data: Path) -> bytes:
-    """The key in the data directory. If it cannot be stored, one for this process."""
-    from secrets import token_bytes  # rarely needed
+    """Return the key in the data directory; create it if there is none.
+
+    If the key cannot be stored, return a random one for this process only.
+    """
+    from secrets import token_bytes  # imported late: rarely needed
 
     file = data / KEY_FILE
     with suppress(OSError):

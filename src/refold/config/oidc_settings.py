@@ -1,4 +1,7 @@
-"""The file that says where the people of a service log in. `client.people.oidc` logs them in."""
+"""Reads the file with the OpenID Connect settings for logins of people at a service.
+
+`client.people.oidc` performs the login.
+"""
 
 import tomllib
 from pathlib import Path
@@ -11,8 +14,10 @@ from refold.errors import BadInput, reason_of
 
 
 class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`public_url` is the address at which people reach the service. A claim names the tenant of a
-    person; without, all belong to one.
+    """The settings for logins of people at a service.
+
+    `public_url` is the address at which people reach the service. A claim in the token names
+    the tenant of a person. If no claim is set, all people belong to one tenant.
     """
 
     public_url: str
@@ -24,7 +29,7 @@ class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_oidc_settings(file: Path) -> OidcSettings:
-    """Read the settings of a login from a TOML file. Raises `BadInput`."""
+    """Read the settings from a TOML file. Raises `BadInput` if it is unreadable or invalid."""
     try:
         settings = msgspec.convert(tomllib.loads(file.read_text()), OidcSettings)
     except (OSError, ValueError) as error:
@@ -50,7 +55,7 @@ def load_oidc_settings(file: Path) -> OidcSettings:
 
 
 def read_client_secret(settings: OidcSettings) -> str:
-    """Raises `BadInput` if its file cannot be read."""
+    """Return the client secret. Raises `BadInput` if its file cannot be read."""
     file = Path(settings.client_secret_file)
     try:
         return file.read_text().strip()

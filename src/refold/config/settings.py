@@ -1,11 +1,11 @@
 """All settings with their defaults: one class for each table of the file.
 
-`config.load` decides where values come from and which layer wins. The comment behind
-each field is its documentation: docs/reference/settings.md is generated from it.
+`config.load` decides where values come from and which layer wins. The comment after each
+field is its documentation: docs/reference/settings.md is generated from it.
 
-A name says what it holds and in which unit (`result_chars`, `question_seconds`), because
-the file is read alone, a year after it was written. An old name is an error that gives the
-new one.
+A name says what the setting contains and in which unit (`result_chars`,
+`question_seconds`), because users read the file without this documentation, long after they
+wrote it. A former name is an error that gives the new one.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -82,7 +82,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     command_memory_mib: AtLeast0 = 0  # MiB that a command may use; 0: 3/4 of the machine's
 
     def turn_steps(self, *, watched: bool) -> int:
-        """How many model responses a turn may have; 0: no limit, as a person looks on."""
+        """Return how many model responses a turn may have.
+
+        0: no limit, because the turn is `watched` by a person.
+        """
         return self.steps or (0 if watched else _UNWATCHED_STEPS)
 
 
@@ -103,7 +106,7 @@ class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     min_freed_share: Share = 0.2  # prune only if it frees at least this share
     kept_results: AtLeast0 = 3  # newest tool results that are never pruned
     compact_share: Share = 0.8  # context usage that summarizes old messages; 1: never
-    kept_messages: AtLeast0 = 8  # newest messages that are never summarized
+    kept_messages: AtLeast0 = 8  # newest messages that are not summarized, if they fit
 
 
 class ChildSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,8 +1,8 @@
-"""The register of what refold stores: each kind of files, where they are, and what removes them.
+"""Lists all kinds of files that refold stores, and measures their sizes.
 
-Every file below the directories of `paths` has a kind in `STORED_KINDS`. A test finds places in the code
-that have none. This module measures and deletes nothing else; `client.storage` deletes, and
-`app.storage_quota` warns.
+Each kind in `STORED_KINDS` says where its files are, and which command removes them. Every file
+below the directories of `paths` has a kind. `client.storage` deletes files, and
+`app.storage_quota` warns about their size.
 """
 
 import os
@@ -18,17 +18,17 @@ from msgspec import Struct
 from refold.config.paths import Paths
 
 Base: TypeAlias = Literal["config", "data", "state"]
-AGES_DAYS = (7, 30, 90)  # a size is reported for files that are older than each
+AGES_DAYS = (7, 30, 90)  # a report has the size of the files that are older than each
 DAY_SECONDS = 86_400
 _BLOCK_BYTES = 512  # the unit of `st_blocks`, whatever the disk uses
 
 
 class StoredKind(Struct, frozen=True):
-    """Files of one kind: those that match one of `patterns` below `base`.
+    """A kind of files: those below `base` whose path matches one of `patterns`.
 
-    `*` also stands for directories. `removal` is the command that removes such files, or whose
-    they are; "": they stay small. A cache is made again where it is missing, so its files may be
-    deleted at any time.
+    A `*` in a pattern also matches directories. `removal` is the command that removes these
+    files, or the owner of the files; "" if they stay small. Files of a cache may be deleted at
+    any time, because refold makes them again.
     """
 
     name: str
@@ -36,7 +36,7 @@ class StoredKind(Struct, frozen=True):
     patterns: tuple[str, ...]
     removal: str
     is_cache: bool = False
-    is_counted: bool = True  # by the quota
+    is_counted: bool = True  # whether the quota includes it
 
 
 _CLEAN_COMMAND = "refold storage clean"
@@ -44,7 +44,7 @@ LOCAL_MODELS = StoredKind(
     "models", "data", ("models/*.gguf*",), "refold local remove", is_counted=False
 )
 UNKNOWN_FILES = StoredKind("other", "data", (), "unknown files")
-# The first kind that matches counts.
+# The first kind that matches is the kind of a file.
 STORED_KINDS = (
     StoredKind(
         "folded views", "data", ("sessions/*/views", "sessions/.views.key"), _CLEAN_COMMAND,
@@ -59,7 +59,9 @@ STORED_KINDS = (
     StoredKind("place program", "data", ("place-program/*",), _CLEAN_COMMAND, is_cache=True),
     StoredKind("saved prompts", "state", ("local/prefixes/*",), _CLEAN_COMMAND, is_cache=True),
     LOCAL_MODELS,
-    StoredKind(  # never all of `models`, which `REFOLD_HOME` shares with downloaded models
+    # Not all of `models`: with `REFOLD_HOME`, the downloaded models are in the same directory,
+    # and other programs may share it.
+    StoredKind(
         "model lists", "state", ("models/*.json", "models/*.new", "models/tools-as-text/*"),
         _CLEAN_COMMAND, is_cache=True,
     ),
@@ -98,7 +100,7 @@ STORED_KINDS = (
 
 
 class StoredFile(Struct, frozen=True):
-    """`bytes` is the space on the disk. `changed` is in seconds since 1970."""
+    """A file of refold. `bytes` is its space on the disk, `changed` in seconds since 1970."""
 
     kind: StoredKind
     path: str
@@ -107,7 +109,11 @@ class StoredFile(Struct, frozen=True):
 
 
 class KindSize(Struct, frozen=True):
-    """`older_bytes` has the bytes of files that are older than each of `AGES_DAYS`."""
+    """The number and size of the files of one kind.
+
+    `older_bytes` has a number of bytes for each age in `AGES_DAYS`: the size of the older
+    files.
+    """
 
     kind: StoredKind
     files: int = 0
@@ -116,7 +122,10 @@ class KindSize(Struct, frozen=True):
 
 
 def find_stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
-    """All files of refold. No link is followed. `models` has the downloaded models."""
+    """Yield all files of refold, without following links.
+
+    `models` is the directory of the downloaded models.
+    """
     roots = dict.fromkeys((paths.data, paths.state, paths.config))
     for root in roots:
         kinds = tuple(kind for kind in STORED_KINDS if getattr(paths, kind.base) == root)
@@ -129,7 +138,7 @@ def find_stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
 
 
 def sizes_by_kind(files: Iterable[StoredFile], now: float) -> list[KindSize]:
-    """The size of each kind that has files, in the order of `STORED_KINDS`."""
+    """Return the size of each kind that has files, in the order of `STORED_KINDS`."""
     sizes = dict[StoredKind, list[int]]()
     for file in files:
         row = sizes.setdefault(file.kind, [0] * (2 + len(AGES_DAYS)))
@@ -145,17 +154,24 @@ def sizes_by_kind(files: Iterable[StoredFile], now: float) -> list[KindSize]:
 
 
 class TreeSize(Struct, frozen=True):
-    """The files below a directory; `changed` is when the newest was written."""
+    """The size of the files below a directory.
+
+    `changed` is the time of the last change, as in `tree_size`.
+    """
 
     bytes: int
     changed: float
 
 
 def tree_size(directory: Path) -> TreeSize:
-    """The size of the files below `directory`, and the time of the newest file or directory."""
+    """Return the size of the files below `directory`, and the time of the last change.
+
+    This is the newest modification time of `directory` and of the files below it; 0.0 if
+    `directory` does not exist.
+    """
     try:
         size, changed = 0, directory.lstat().st_mtime
-    except OSError:  # deleted just now
+    except OSError:  # deleted in the meantime
         return TreeSize(0, 0.0)
     for _, status in _regular_files(directory):
         size += status.st_blocks * _BLOCK_BYTES
@@ -164,6 +180,7 @@ def tree_size(directory: Path) -> TreeSize:
 
 
 def _kind_of(name: str, kinds: tuple[StoredKind, ...]) -> StoredKind:
+    """Return the first kind with a pattern for this name; `UNKNOWN_FILES` if none has one."""
     for kind in kinds:
         if any(fnmatchcase(name, pattern) for pattern in kind.patterns):
             return kind
@@ -175,12 +192,15 @@ def _to_file(kind: StoredKind, path: str, status: os.stat_result) -> StoredFile:
 
 
 def _regular_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files below `root`. A file with several names, as forks have them, counts once."""
+    """Yield the path and status of each regular file below `root`.
+
+    A file with several hard links is yielded once.
+    """
     linked = set[tuple[int, int]]()
     for folder, _, names in os.walk(root):
         for name in names:
             path = os.path.join(folder, name)
-            with suppress(OSError):  # deleted just now
+            with suppress(OSError):  # deleted in the meantime
                 status = os.lstat(path)
                 identity = status.st_dev, status.st_ino
                 if stat.S_ISREG(status.st_mode) and identity not in linked:

@@ -1,7 +1,8 @@
-"""The keys of a tenant's model calls, with the address of its gateway, as a worker reads them.
+"""Reads, on a worker, the API keys for a tenant's model calls.
 
-They are files that only workers have, below a directory of the tenant, or sealed rows of the database. A
-tenant's key goes before any key of the worker's own.
+A key is a file in a directory of the tenant that only workers have, or a sealed (encrypted) row
+of the database. It may have the address of the tenant's gateway. A tenant's key is used before
+any key of the worker.
 """
 
 from collections.abc import Mapping
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from refold.cluster.database import Database
     from refold.cluster.tenant_secrets import TenantSecrets
 
-NAME_PREFIX = "key "  # of a row; the name of the provider follows
+NAME_PREFIX = "key "  # prefix of a row's name; the name of the provider follows
 _ADDRESS_SUFFIX = ".url"  # of a file beside that of the key
 
 
 def read_tenant_keys(paths: Paths) -> Mapping[str, TenantKey]:
-    """The keys by provider; a file goes before a row. Reads a disk and a database.
+    """Return the tenant's keys by provider, from files and rows. A file wins over a row.
 
-    Raises `BadInput` if one cannot be read: a worker must not use a key of its own instead.
+    Raises `BadInput` if a key cannot be read: the worker must not use its own key instead.
     """
     rows = _read_rows(paths) if paths.cluster_key is not None else {}
     files = _read_files(paths.tenant_keys, paths.tenant) if paths.tenant_keys else {}
@@ -35,7 +36,7 @@ def read_tenant_keys(paths: Paths) -> Mapping[str, TenantKey]:
 
 
 def check_tenant_key(key: TenantKey, source: str) -> TenantKey:
-    """Raise `BadInput` about what no provider takes. The key is not quoted."""
+    """Return `key` if it is valid. Otherwise raise `BadInput`, which does not quote the key."""
     if problem := key_problem(key.key):
         raise BadInput(f"{source} has no key: {problem}")
     address = urlsplit(key.base_url)
@@ -51,8 +52,11 @@ def encode_tenant_key(key: TenantKey) -> str:
 
 
 def secrets_database(paths: Paths) -> "Database":
-    """The database with the sealed rows of the tenant. Raises `BadInput` if none is named."""
-    from refold.cluster.database import database  # an extra, which few use
+    """Return the database with the sealed rows of the tenant.
+
+    Raises `BadInput` if no database is set.
+    """
+    from refold.cluster.database import database  # imported late: an extra that few use
 
     if not paths.sessions:
         raise BadInput("REFOLD_CLUSTER_KEY is set, and REFOLD_SESSIONS names no database")
@@ -60,7 +64,10 @@ def secrets_database(paths: Paths) -> "Database":
 
 
 def open_secrets(paths: Paths, database: "Database") -> "TenantSecrets":
-    """The sealed rows, with the keys of `paths.cluster_key`. Raises `BadInput` if these cannot be read."""
+    """Return access to the sealed rows, with the keys in the file `paths.cluster_key`.
+
+    Raises `BadInput` if the file has no usable keys.
+    """
     from refold.cluster.sealing import SealingKeys
     from refold.cluster.tenant_secrets import TenantSecrets
 
@@ -69,6 +76,7 @@ def open_secrets(paths: Paths, database: "Database") -> "TenantSecrets":
 
 
 def _read_rows(paths: Paths) -> dict[str, TenantKey]:
+    """Return the tenant's keys in the database, by provider."""
     secrets = open_secrets(paths, secrets_database(paths))
     return {
         provider: msgspec.json.decode(text, type=TenantKey)
@@ -77,6 +85,10 @@ def _read_rows(paths: Paths) -> dict[str, TenantKey]:
 
 
 def _read_files(directory: Path, tenant: str) -> dict[str, TenantKey]:
+    """Return the keys in the tenant's directory, by the names of the files: the providers.
+
+    A file with `_ADDRESS_SUFFIX` has the address of the provider.
+    """
     if "/" in tenant or "\0" in tenant or tenant in ("", ".", ".."):
         raise BadInput(f"{tenant!r} cannot name a directory of keys: store them as rows")
     own = directory / tenant
@@ -85,7 +97,7 @@ def _read_files(directory: Path, tenant: str) -> dict[str, TenantKey]:
         for file in sorted(own.iterdir()):
             name = file.name
             if name.startswith(".") or name.endswith(_ADDRESS_SUFFIX) or not file.is_file():
-                continue  # Kubernetes keeps directories of its own there
+                continue  # Kubernetes creates entries like `..data` in a volume
             if file.stat().st_mode & 0o007:
                 raise BadInput(
                     f"{file} holds a key and others can read it: chmod 400 {file}"

@@ -1,1 +1,1 @@
-"""The terminal as a device, shared by the line terminal and the full screen."""
+"""Reads from and writes to the terminal, for both the line terminal and the full screen."""

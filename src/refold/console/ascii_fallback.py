@@ -1,6 +1,7 @@
 """Replaces characters that the terminal's encoding does not have.
 
-Typographic signs become similar ASCII; other characters become their code number, so nothing is lost.
+Typographic characters are replaced by similar ASCII characters, and all others by escape
+sequences with their code numbers.
 """
 
 import codecs
@@ -14,11 +15,11 @@ _SPELLINGS = str.maketrans({
     "┘": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "█": "#", "░": ".", "▏": "|",
     "▎": "|", "▌": "|", "↳": ">", "\u00a0": " ",
 })  # fmt: skip
-MAX_CUT_CELLS = 2  # cells by which the mark of a cut line can grow
+MAX_CUT_CELLS = 2  # the mark of a cut line can grow by this many cells
 
 
 def replace_unencodable(text: str, encoding: str) -> str:
-    """Return `text` with the characters that `encoding` has."""
+    """Return `text` with the characters replaced that `encoding` lacks."""
     if text.isascii() or is_unicode_encoding(encoding):
         return text
     letters = "".join(

@@ -1,4 +1,7 @@
-"""Edits a text in the user's editor ($VISUAL or $EDITOR), which has the terminal meanwhile."""
+"""Edits a text in the user's editor ($VISUAL or $EDITOR).
+
+The editor uses the terminal until it exits.
+"""
 
 import os
 import shlex
@@ -13,7 +16,7 @@ from refold.programs import Programs
 
 
 def editor_command(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that edits a file, or () if none is set."""
+    """Return the command that starts the user's editor; () if none is set."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if words := shlex.split(environ.get(name, "")):
@@ -24,7 +27,10 @@ def editor_command(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 async def edit_text(text: str, command: tuple[str, ...], name: str) -> str:
-    """Return the text after editing it. Raises `RefoldError`."""
+    """Let the user edit `text` in a file named `name`, and return the edited text.
+
+    Raises `RefoldError` if the editor fails.
+    """
     with TemporaryDirectory(prefix="refold-") as directory:
         file = anyio.Path(directory, name)
         await file.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Renders Markdown of the model for this terminal.
+"""Renders the model's Markdown for the terminal.
 
-Without colours the marks of emphasis stay, but the layout is done; on a plain display the text stays
-as it was written.
+Without colours, the text is laid out, but the marks of emphasis stay. On the display `plain`
+the text is unchanged.
 """
 
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def renderer_for(printer: Printer) -> "MarkdownRenderer":
-    """Return a renderer for streaming text. A new width applies from the next block on.
+    """Return a renderer for text that arrives in pieces.
 
-    Long lines of code are left to the terminal: it copies each as one line, without a mark.
+    If the terminal's width changes, the new width applies from the next block on. Long lines of
+    code are wrapped by the terminal, so that they can be copied as one line.
     """
-    from refold.views.markdown.renderer import (
-        MarkdownRenderer,  # imported with the first text, to start faster
-    )
+    # imported with the first text, to start faster
+    from refold.views.markdown.renderer import MarkdownRenderer
 
     capabilities = printer.capabilities
     return MarkdownRenderer(
@@ -34,6 +34,6 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
 
 
 def print_markdown(text: str, printer: Printer) -> None:
-    """Print a complete text."""
+    """Render and print a complete Markdown text."""
     prose = renderer_for(printer)
     printer.print_pieces([*prose.add(visible(text)), *prose.end()])

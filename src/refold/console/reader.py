@@ -1,10 +1,8 @@
-"""The port for input: a line, one key, a secret.
+"""The interfaces for reading the user's input: lines, single keys and secrets.
 
-`line_reader` reads whole lines from any terminal; `prompt_toolkit_reader` has a line editor with
-history and completion. `run` and `work` interpret the input.
-
-`edit` runs the user's editor, because only the display knows how to leave its screen and
-raw mode, and how to return to them when the editor fails.
+`line_reader` reads whole lines from any terminal. `prompt_toolkit_reader` has a line editor
+with history and completion. `run` and `work` interpret the input. The interface includes
+running the user's editor, because the display must leave its screen and raw mode for it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,31 +17,33 @@ from refold.views.picker import OnMove, Picker, Search
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line
 
-CTRL_C = "\x03"  # like a key that came before the terminal turned it into a signal again
+# also for a key that arrived while the terminal did not turn it into a signal
+CTRL_C = "\x03"
 
 
 class Key(Enum):
-    """A key that does not answer the question."""
+    """A key, or another event, that is not an answer to the question."""
 
     CTRL_C = "ctrl+c"
-    CTRL_D = "ctrl+d"  # or the terminal is closed
+    CTRL_D = "ctrl+d"  # also if the terminal was closed
     ESC = "esc"
     SHIFT_TAB = "shift+tab"
     CTRL_O = "ctrl+o"
     CTRL_T = "ctrl+t"
-    PROMPT_CLOSED = "aside"  # no key: `close_prompt` was called
+    PROMPT_CLOSED = "aside"  # not a key: `close_prompt` was called
 
 
-# What keys stand for, at an empty or half-typed prompt and while the session works.
+# The commands of keys, at an empty or half-typed prompt and while the session works.
 SHORTCUTS: Mapping[Key, str] = MappingProxyType(
     {Key.CTRL_O: "/expand", Key.CTRL_T: "/todos"}
 )
 
 
 class PromptKeys(Struct, frozen=True):
-    """What two keys of the prompt do: Shift+Tab (`cycle_mode`) and Ctrl+V (`paste_image`).
+    """The actions of two keys at the prompt: Shift+Tab and Ctrl+V.
 
-    `paste_image` takes the image on the clipboard and returns its label.
+    Shift+Tab calls `cycle_mode`. Ctrl+V calls `paste_image`, which takes the image from the
+    clipboard and returns its label.
     """
 
     cycle_mode: Callable[[], None] = lambda: None
@@ -51,17 +51,17 @@ class PromptKeys(Struct, frozen=True):
 
 
 class QueuedMessage(Struct, frozen=True):
-    """A message for after the current turn, sent with Alt+Enter."""
+    """A message to send after the current turn, entered with Alt+Enter."""
 
     words: str
 
 
 @runtime_checkable
 class ListReader(Protocol):
-    """A reader that can show a list to pick from. None: the person left.
+    """A reader that can show a list to pick from.
 
-    `search` may take its time: it is called in a thread. `on_move` is called with each
-    newly selected item if the list is drawn.
+    `pick` returns the list with an item selected, or None if the user leaves. `search` is
+    called in a thread. `on_move` is called with each newly selected item.
     """
 
     async def pick(
@@ -73,78 +73,127 @@ class ListReader(Protocol):
 
 
 class DialogReader(Protocol):
-    """Asks the questions of commands and of the session, one at a time.
+    """Reads answers to questions of commands and of the session, one at a time.
 
-    A cancelled question leaves the screen as it was. `read_message` reads one or more lines, and
-    begins with `text`. `read_line` reads one line; Esc leaves it, and its prompt is erased
-    afterwards. `choose` asks a question while the user may be typing: it returns the id of a
-    choice, or a text if `menu` takes one below `prompt`, or the draft that was sent instead.
-    `read_choice` asks about something that the user began: it returns the key of `keys` that was
-    pressed, or "" for another key.
+    If a question is cancelled, the screen is restored. `read_message` reads one or more lines;
+    `text` is the initial text. `read_line` reads one line and then erases its prompt; Esc
+    cancels it. `choose` asks a question that may appear while the user is typing. It returns
+    the id of a choice, a text typed after `prompt` if `menu` accepts one, or the message that
+    the user sends instead. `read_choice` asks about an action of the user. It returns the key
+    of `keys` that was pressed, or "" for another key.
 
-    `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
-    and returns the edited text. Raises `RefoldError`. Within `suppress_echo`, no key is echoed.
-    `has_line_editor` says whether there is one, which erases a short line once it is
-    answered.
+    `edit` runs the user's editor `command` with `text` in a file `name`, and returns the edited
+    text. It raises `RefoldError`. Within `suppress_echo`, no key is echoed. `has_line_editor`
+    is true if there is a line editor; it erases a short question once it is answered.
     """
 
     @property
-    def has_line_editor(self) -> bool: ...
-    @property
-    def can_edit_text(self) -> bool:
-        """Whether `read_message` and `read_line` can start with a text to edit."""
+    def has_line_editor(self) -> bool:
+        """Whether refold edits the line itself, and then erases short questions."""
         ...
 
-    async def read_message(
-        self, prompt: Callable[[], Line], text: str = ""
-    ) -> str | Key: ...
-    async def read_line(self, prompt: Line, text: str = "") -> str | Key: ...
-    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
-    async def read_choice(self, prompt: Line, keys: str) -> str | Key: ...
-    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
-    def suppress_echo(self) -> AbstractContextManager[None]: ...
+    @property
+    def can_edit_text(self) -> bool:
+        """True if `read_message` and `read_line` can begin with a text to edit."""
+        ...
+
+    async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        """Read one or more lines, beginning as `text`. Return a key if it ended the prompt."""
+        ...
+
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key:
+        """Read one line, beginning as `text`. Return a key if it ended the prompt."""
+        ...
+
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
+        """Return the id of a choice of `menu`, a text if `menu` accepts one, the message that
+        the user sent instead, or the key that ended the question.
+        """
+        ...
+
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        """Return a key of `keys`, "" for another one, or the key that ended the prompt."""
+        ...
+
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
+        """Return the text after the user's editor. Raises `RefoldError` if that fails."""
+        ...
+
+    def suppress_echo(self) -> AbstractContextManager[None]:
+        """Within the block, do not echo keys."""
+        ...
+
     def erase_question(self) -> bool:
-        """Erase what was printed for the question. False: it stays on the screen."""
+        """Erase the rows that were printed for the question.
+
+        Return False if this is impossible.
+        """
         ...
 
     def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
-        """Set the vi keys (None: leave them). Return whether they are on.
+        """Turn vi keys on or off, or leave them if `enabled` is None.
 
-        Returns None without a line editor.
+        Return whether they are on. Return None without a line editor.
         """
         ...
 
 
 class TerminalReader(DialogReader, Protocol):
-    """The keyboard of the line terminal, also between questions and while the session works.
+    """Reads the keyboard of the line terminal, also between questions and during a turn.
 
-    `redraw` draws the prompt of `read_message` or `read_draft` again, if the terminal can. A key
-    of `SHORTCUTS` ends `read_message` if it began without text; the next prompt has what was typed.
-    `read_draft` is like `read_line`, but Alt+Enter returns the typed text as a `QueuedMessage`.
-    `read_secret` does not show what is typed, except text for which `shows` is true, where the reader
-    draws the line itself.
-    `interrupt` handles a Ctrl+C that came as a signal: it answers the open question, and
-    returns False if there is none. `close_prompt` ends `read_message` with `Key.PROMPT_CLOSED`, and the next
-    prompt has what was typed; it returns False if no prompt is open. `switch_draft` keeps the
-    draft of the session `left`, and restores that of `to`. `restore_draft` puts a text into the
-    next prompt, unless something was typed for it.
+    `redraw` draws the prompt of `read_message` or `read_draft` again, if the terminal can. A
+    key of `SHORTCUTS` ends `read_message` if it began without text; the next prompt then
+    contains what was typed. `read_draft` is like `read_line`, but Alt+Enter returns the typed
+    text as a `QueuedMessage`. `read_secret` does not show what is typed. But a reader that
+    draws the line itself shows a text for which `shows` returns true. `interrupt` handles a
+    Ctrl+C that arrived as a signal: it answers the open question, and returns False if there is
+    none. `close_prompt` ends `read_message` with `Key.PROMPT_CLOSED`, and the next prompt
+    contains what was typed; it returns False if no prompt is open. `switch_draft` stores the
+    draft of `old_session`, and restores that of `new_session`. `restore_draft` puts a text into
+    the next prompt, unless something was typed for it.
 
     `read_input` returns what is typed while no question is open: some keys, a whole line with
-    its end, or `CTRL_C` alone; "" at the end of input. `reads_input` is False if it cannot return
-    anything: in a script, or without a terminal.
+    its end, or `CTRL_C` alone; "" at the end of input. `reads_input` is false if nothing can be
+    typed: in a script, or without a terminal.
     """
 
     @property
-    def reads_input(self) -> bool: ...
+    def reads_input(self) -> bool:
+        """Whether anything can be typed. It is false in a script and without a terminal."""
+        ...
+
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
-    ) -> str | QueuedMessage | Key: ...
+    ) -> str | QueuedMessage | Key:
+        """Return a line typed during work, a message for after the turn, or a key."""
+        ...
+
     async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
-    ) -> str | Key: ...
-    async def read_input(self) -> str: ...
-    def interrupt(self) -> bool: ...
-    def close_prompt(self) -> bool: ...
-    def switch_draft(self, old_session: str, new_session: str) -> None: ...
-    def restore_draft(self, text: str) -> None: ...
-    def redraw(self) -> None: ...
+    ) -> str | Key:
+        """Read a hidden line. A text for which `shows` returns true may be shown."""
+        ...
+
+    async def read_input(self) -> str:
+        """Return the keys or the line typed while no question is open; "" at the end."""
+        ...
+
+    def interrupt(self) -> bool:
+        """Answer the open question with Ctrl+C. Return False if none is open."""
+        ...
+
+    def close_prompt(self) -> bool:
+        """End `read_message` with `Key.PROMPT_CLOSED`. Return False if it is not open."""
+        ...
+
+    def switch_draft(self, old_session: str, new_session: str) -> None:
+        """Store the draft of the old session, and restore that of the new one."""
+        ...
+
+    def restore_draft(self, text: str) -> None:
+        """Put a text into the next prompt, unless something was typed for it."""
+        ...
+
+    def redraw(self) -> None:
+        """Draw the open prompt again."""
+        ...

@@ -1,9 +1,9 @@
-"""Agents declared as data: in agents.toml, agents.yaml, agents.json, or as Prolog facts.
+"""Reads agents that are declared as data: in agents.toml, .yaml, .json, or as Prolog facts.
 
-Such a file can name a program, a key and rules that let tools run without a question, so a
-project's file is trusted by its hash, while agents in Markdown can only narrow rights and
-are trusted with their folder. The package turns a file into settings, rules and a profile,
-which `cli.launch` puts below the flags; no start without such a file imports it. Prolog
-facts are read by our own parser: a Prolog would have to be installed, or would run what is
-in the file.
+Such a file can name a program, a key, and rules that let tools run without asking. So the user
+must trust the file of a project, which is recorded by its hash. Agents in Markdown can only
+narrow rights, so they are trusted with their folder. This package turns a declared agent into
+settings, rules and a profile, over which the flags take precedence (`cli.launch`); a start
+without such a file does not import it. Prolog facts are read by a parser of our own: a Prolog
+system would have to be installed, and would execute the file.
 """

@@ -1,4 +1,4 @@
-"""Writes a first file of agents, with a comment for each key. `--init-config FILE`."""
+"""Writes an example file of agents, with a comment for each key, for `--init-config FILE`."""
 
 import os
 from pathlib import Path
@@ -93,7 +93,10 @@ _CONTENT_BY_SUFFIX = {
 
 
 def write_config(name: str) -> str:
-    """Write a new file; its name decides the format. Raises `BadInput` if there is one."""
+    """Write an example file of agents, and return its name. The ending decides the format.
+
+    Raises `BadInput` if the file exists or cannot be written.
+    """
     path = Path(os.path.expanduser(name))
     content = _CONTENT_BY_SUFFIX.get(path.suffix)
     if content is None:

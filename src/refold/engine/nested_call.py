@@ -1,7 +1,8 @@
-"""Calls that code or a tool makes within a call of the model: each goes through the seam.
+"""Makes the calls that code or a tool makes within a call of the model. Each passes through the
+seam.
 
-The model sees only the outer call. The caller knows whether the same call was made before,
-by code that a crash interrupted.
+The model sees only the outer call. If a crash interrupted the code, the caller has to find out
+which calls it had made.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,7 @@ _OUTER_CALL_ENDED = "Not done: the call that it belongs to has ended."
 
 
 def key_of(*parts: str) -> str:
-    """A short hash of `parts`, by which a repeated call is recognized."""
+    """Return a short hash of `parts`, by which a repeated call is recognized."""
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -27,13 +28,16 @@ RunCall: TypeAlias = Callable[[ToolCall, World, Record], Awaitable[None]]
 async def call_within(
     nested_call: NestedCallMade, world: World, record: Record, run_call: RunCall
 ) -> ToolResult:
-    """Make or resume this call, and wait for its result, which may depend on the user.
+    """Make this call, or resume it if it exists, and return its result.
+
+    The call may wait for the user's decision.
 
     `run_call` is `calls.run_with_file_locks`.
     """
     id_ = nested_call.call.id
 
     def make_events(view: View) -> tuple[NestedCallMade, ...]:
+        """Return the call; none if it is recorded already."""
         return () if view.conversation.call(id_) else (nested_call,)
 
     await record.append_if(make_events, author="code")

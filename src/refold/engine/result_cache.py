@@ -1,13 +1,13 @@
 """Reuses the result of a read-only call while the file that it reads is unchanged.
 
-A result is stored under the tool, its arguments, and the sha256 of the file's content before and after
-the call. It is used again only if the file has that content now, so any change counts, also
-one of another program. Only calls that depend on nothing but one file are stored: none that
-reads a folder, runs a command or reaches the network. Each call is authorized as always;
-`execute` does that before.
+A result is stored under the tool, its arguments, and the sha256 of the file's content
+before and after the call. It is used again only if the file has that content now, so a
+change by another program is noticed, too. Only calls that depend on exactly one file are
+stored: none that reads a folder, runs a command or uses the network. Each call is
+authorized as usual; `execute` does that before.
 
-A result that is kept for a time would show a file as it was before an edit. The setting is
-off: reading text is fast, and only PDF files and large notebooks take time.
+A cache with a time limit would show a file as it was before an edit. The setting is off by
+default: reading text is fast, and only PDF files and large notebooks take time.
 """
 
 import json
@@ -29,7 +29,7 @@ _CACHE_NOTE = Note("from the cache: the file is unchanged")
 
 
 class ResultCache:
-    """The results of one session. They are in memory only."""
+    """The cached results of one session, in memory."""
 
     def __init__(self) -> None:
         self._replies: dict[tuple[str, str], Reply] = {}
@@ -41,14 +41,17 @@ class ResultCache:
         files: Files | None,
         run: Callable[[], Awaitable[Reply]],
     ) -> tuple[Reply, bool]:
-        """The result of a call, and whether it was stored before. Raises what `run` raises."""
+        """Return the result of a call, and whether it comes from the cache.
+
+        Without a cached result, `run` makes one. Its exceptions are passed on.
+        """
         hash_content = partial(_content_hash, tool, arguments, files)
         before = await to_thread.run_sync(hash_content)
         if not before:
             return await run(), False
         key = (json.dumps([tool.name, arguments], sort_keys=True), before)
         if (cached := self._replies.pop(key, None)) is not None:
-            self._replies[key] = cached  # the last one used goes to the end
+            self._replies[key] = cached  # the last one used moves to the end
             return replace(cached, shown=(*cached.shown, _CACHE_NOTE)), True
         reply = await run()
         if await to_thread.run_sync(hash_content) == before and not reply.images:
@@ -59,7 +62,9 @@ class ResultCache:
 
 
 def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | None) -> str:
-    """The path and sha256 of the one file that decides the result; "" if there is none."""
+    """Return the path and the sha256 of the only file on which the result depends; "" if the
+    result must not be cached.
+    """
     if tool.name not in _CACHED_TOOLS or files is None:
         return ""
     try:
@@ -67,5 +72,6 @@ def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | No
         if files.kind(real) != "file":
             return ""
         return f"{real} {sha256(files.read(real)).hexdigest()}"
-    except (ToolFailed, ValueError):  # the tool reports it better
+    # `ValueError`: the call names no file, or several. The tool reports the other problems.
+    except (ToolFailed, ValueError):
         return ""

@@ -1,7 +1,7 @@
-"""Evaluation: tasks as data, run by any model, with figures that can be compared.
+"""Gives tasks to any model, and computes figures that can be compared. Tasks are data.
 
-It opens sessions through the library's `Agent` and not as processes: the live news of a
-session say where the time went, and a scripted model can be used. Checks run commands on
-files that a model wrote, so they are confined as its commands are. Tasks about refold
+Sessions are opened through the library's `Agent`, in this process: so a test can use a scripted
+model, and live news shows how the time was spent. The checks of a task run commands on files
+that a model wrote, so these commands are confined like those of a model. The tasks about refold
 itself are in `bench/`.
 """

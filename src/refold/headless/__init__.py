@@ -1,1 +1,1 @@
-"""Tasks without a terminal: a prompt or orders in, answers out. A task always ends."""
+"""Runs tasks without a terminal: reads a prompt or orders, and writes answers."""

@@ -1,4 +1,4 @@
-"""A task without a terminal: what the command line passes to `print` and `stdio`."""
+"""The task that the command line passes to the modules `print` and `stdio`."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,12 +15,13 @@ from refold.values.modes import AWAITED_SECONDS
 TIMED_OUT_CODE = 3  # exit codes
 INTERRUPTED_CODE = 130
 WAITING_TEXT = "waits for {}, which is to wake the agent"
-_CLOSE_TIMEOUT_SECONDS = 5.0  # for closing, at most
+_CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A task from the command line. Steps that may fail are callables, so that the last
-    output on stdout has the chosen format even then.
+    """A task without a terminal, from the command line.
+
+    Steps that may fail are callables, so that an error in them is printed in the chosen format.
     """
 
     text: str
@@ -30,14 +31,18 @@ class Task(Struct, frozen=True, kw_only=True):
     timeout: float | None  # seconds
     verify: bool
     resumes: bool
-    inside: Callable[[], AbstractContextManager[object]]  # a working tree of its own
+    inside: Callable[[], AbstractContextManager[object]]  # enters a working tree of its own
     images: Callable[[], Sequence[ImageData]]
-    launch: Callable[[bool], Launch]  # whether a user can be asked
+    launch: Callable[[bool], Launch]  # called with whether a user can be asked
     open: Callable[[Launch], Awaitable[Session]]
 
 
 def longest_wait(limit: float | None) -> float:
-    """Seconds to wait for background commands without news; `limit` is that of the task."""
+    """Return how many seconds to wait for news of background commands.
+
+    `limit` is the time limit of the task, or None. With a limit, the result is infinite,
+    because the limit ends the wait.
+    """
     return AWAITED_SECONDS if limit is None else math.inf
 
 
@@ -46,6 +51,9 @@ def long_wait_reason(waiting: str) -> str:
 
 
 async def close_launch(launch: Launch) -> None:
-    """Close what `launch` has open, even when cancelled, within a limited time."""
+    """Close everything that `launch` has open, even if this task is cancelled.
+
+    The time for this is limited.
+    """
     with anyio.move_on_after(_CLOSE_TIMEOUT_SECONDS, shield=True):
         await launch.aclose()

@@ -1,1 +1,1 @@
-"""Hooks: programs and functions of the user that are run for events of a session."""
+"""Hooks: programs and functions of the user that run at events of a session."""

@@ -1,4 +1,6 @@
-"""Finds the session that a user's text means, for each adapter of `session_index`."""
+"""Finds the session that a user's text means. Every adapter of `session_index` uses this
+module.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,20 +13,31 @@ from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import CardCatalogue, Progress, StoredSession
 from refold.journal.state.children import CHILD_PATTERN
 
-_MAX_SIMILAR = 10_000  # newest sessions whose ids are compared with an unknown one
+_MAX_SIMILAR = 10_000  # newest sessions that are compared with an unknown id
 
 
 class Sessions(Protocol):
-    """The needed part of a `SessionIndex`."""
+    """The methods of a `SessionIndex` that are needed."""
 
-    def look_up(self, session: str) -> StoredSession | None: ...
-    def sessions(self) -> Iterator[StoredSession]: ...
-    def newest_of(self, directory: Path) -> StoredSession | None: ...
-    def catalogue(self, tell: Progress) -> CardCatalogue: ...
+    def look_up(self, session: str) -> StoredSession | None:
+        """Return the session with this id; None if it has no journal."""
+        ...
+
+    def sessions(self) -> Iterator[StoredSession]:
+        """Yield all sessions without subagents, the last written first."""
+        ...
+
+    def newest_of(self, directory: Path) -> StoredSession | None:
+        """Return the session of `directory` that was written last; None if there is none."""
+        ...
+
+    def catalogue(self, tell: Progress) -> CardCatalogue:
+        """Return the catalogue. `tell` is called with the progress of indexing."""
+        ...
 
 
 def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
-    """As `SessionIndex.find`."""
+    """Implements `SessionIndex.find`."""
     root, *names = text.split("/")
     if root and names and re.fullmatch(CHILD_PATTERN, names[0]):
         return _find_subagent(sessions, find(sessions, root, tell), names)
@@ -43,7 +56,7 @@ def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
 def resolve(
     sessions: Sessions, text: str, directory: Path, tell: Progress
 ) -> StoredSession:
-    """As `SessionIndex.resolve`."""
+    """Implements `SessionIndex.resolve`."""
     first, *names = text.split("/")
     if first != LAST_SESSION:
         return find(sessions, text, tell)
@@ -58,6 +71,7 @@ def resolve(
 def _find_subagent(
     sessions: Sessions, session: StoredSession, names: list[str]
 ) -> StoredSession:
+    """Return the subagent to which `names` lead. Raises `BadInput` if there is none."""
     for name in names:
         is_name = re.fullmatch(CHILD_PATTERN, name)
         child = sessions.look_up(f"{session.id}/{name}") if is_name else None
@@ -71,7 +85,7 @@ def _find_subagent(
 
 
 def _unknown_session_text(text: str, ids: Sequence[str]) -> str:
-    from refold.values.similar_names import similar  # only for this sentence
+    from refold.values.similar_names import similar  # imported late, only for this error
 
     suggestions = similar(text, sorted(ids, reverse=True), 1)
     hint = f"; did you mean {suggestions[0]}?" if suggestions else ""

@@ -1,4 +1,4 @@
-"""The turns of a session by number, in the order in which they ended. Rewound ones count."""
+"""Numbers the turns of a session in the order in which they ended. Rewound turns count, too."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,10 @@ from refold.journal.events.kinds import Entry, TurnEnded
 
 
 def end_of_turn(entries: Iterable[Entry], turn: int, session: str) -> int:
-    """The number of the event that ended this turn. Raises `BadInput` if there is none."""
+    """Return the number of the event that ended this turn.
+
+    Raises `BadInput` for an unknown turn.
+    """
     ends = [entry.seq for entry in entries if isinstance(entry.event, TurnEnded)]
     if not 0 < turn <= len(ends):
         ended = "1 turn has" if len(ends) == 1 else f"{len(ends)} turns have"

@@ -1,1 +1,1 @@
-"""refold's own log: one file of limited size."""
+"""refold's own log: a file of limited size, which is rotated."""

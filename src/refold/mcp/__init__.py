@@ -1,1 +1,1 @@
-"""MCP servers as a source of tools: their configuration, their connections, their tools."""
+"""Reads the configuration of MCP servers, connects to the servers, and calls their tools."""

@@ -1,13 +1,13 @@
-"""Repairs an answer of a server before the SDK reads it, so that only a bad part is lost.
+"""Repairs an answer of a server before the SDK reads it, so that only an invalid part is lost.
 
-The SDK refuses a whole answer, and the server, for one tool, prompt or block that is
-invalid. Here a schema that it would refuse is moved where the SDK does not look (`as_tools`
-judges it), an unknown part of a result becomes a text that says so, and an unreadable entry
-of a list is dropped with a notice. `message_limits` bounds a message, and `results` makes a
-reply of it.
+Because of one invalid tool, prompt or block, the SDK refuses the whole answer, and sometimes
+the server. This module moves an invalid schema of a tool to a key that the SDK ignores
+(`as_tools` checks that schema), replaces an unknown part of a result by a text that says so,
+and drops an unreadable entry of a list with a notice. `message_limits` limits the size of a
+message, and `results` converts a result to a reply.
 
-Pins are hashes of what the server sent, so an accepted tool stays accepted. Lists are not
-parsed without the SDK: two parsers of one protocol would differ.
+The user accepts a tool by a hash of what the server sent, so a repair does not undo the
+acceptance. The SDK still parses all lists, because two parsers of one protocol would differ.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from typing import Any, cast
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
-# Holds a schema that the SDK would refuse, as the server sent it.
+# The key of a schema that the SDK would refuse, exactly as the server sent it.
 AS_SENT = "x-refold-schema-as-sent"
 _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
     "tools": ("tool", types.Tool),
@@ -30,7 +30,11 @@ _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
 def repair(
     message: types.JSONRPCMessage, report: Callable[[str], None]
 ) -> types.JSONRPCMessage:
-    """Return a message that the SDK can read. `report` is called with each loss."""
+    """Return the message, with those parts of an answer repaired that the SDK cannot read.
+
+    A message that is not an answer is returned unchanged. `report` is called with a sentence
+    for each entry that is dropped from a list.
+    """
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
@@ -39,7 +43,8 @@ def repair(
         if isinstance(entries := result.get(key), list):
             changes[key] = _repair_list(cast("list[object]", entries), key, kind, report)
     if "content" not in result and isinstance(result.get("task"), dict):
-        changes["content"] = []  # a task: the SDK knows none as the answer to a call
+        # a task, which the SDK does not accept as the answer to a call
+        changes["content"] = []
     if "content" in result and "model" not in result:
         changes["content"] = _repair_blocks(result["content"])
     if isinstance(messages := result.get("messages"), list):
@@ -52,13 +57,17 @@ def repair(
 
 
 def schema_as_sent(schema: Mapping[str, Any]) -> object:
-    """Return the schema of a tool as its server sent it."""
+    """Return the schema of a tool as its server sent it, before `repair` changed it."""
     return schema.get(AS_SENT, schema)
 
 
 def _repair_list(
     entries: list[object], key: str, kind: str, report: Callable[[str], None]
 ) -> list[object]:
+    """Return the valid entries of a list, tools after a repair; report each one left out.
+
+    `key` is the name of the list in the result, and `kind` the word for one entry of it.
+    """
     sound = list[object]()
     for n, entry in enumerate(entries, start=1):
         fixed = _repair_tool(entry) if key == "tools" else entry
@@ -76,15 +85,20 @@ def _repair_list(
 
 
 def _repair_tool(entry: object) -> object:
-    """Drop invalid fields that refold does not use, and replace an unreadable schema."""
+    """Return a tool that the SDK can read: an invalid schema is replaced, fields are dropped.
+
+    The output schema is always dropped; other fields are dropped if they are invalid. An
+    `entry` that is not an object is returned unchanged.
+    """
     if not isinstance(entry, dict):
         return entry
     tool = dict(cast("dict[str, Any]", entry))
     schema: object = tool.get("inputSchema")
     if not _is_sound(schema):
         tool["inputSchema"] = {"type": "object", AS_SENT: schema}
-    # The SDK would check results against it, and a pattern in it can hold the interpreter for
-    # ever. A tool that breaks its own promise has still done its work.
+    # The SDK would check results against it, and a pattern in it can block the interpreter
+    # forever. The call of a tool whose result violates its own schema has still done its
+    # work.
     tool.pop("outputSchema", None)
     if not isinstance(tool.get("description", ""), str):
         del tool["description"]
@@ -98,7 +112,7 @@ def _repair_tool(entry: object) -> object:
 
 
 def _is_sound(schema: object) -> bool:
-    """Return True if the SDK reads this as the schema of an object."""
+    """Return whether the SDK accepts this value as a tool's `inputSchema`."""
     if not isinstance(schema, dict):
         return False
     fields = cast("dict[str, object]", schema)
@@ -117,6 +131,7 @@ def _is_sound(schema: object) -> bool:
 
 
 def _repair_blocks(content: object) -> list[object]:
+    """Return the content of a result as readable blocks; a text alone becomes a block."""
     if isinstance(content, str):
         return [_text_block(content)]
     if not isinstance(content, list):
@@ -125,6 +140,7 @@ def _repair_blocks(content: object) -> list[object]:
 
 
 def _repair_message(message: Any) -> Any:
+    """Return a prompt's message with a readable block."""
     match message:
         case {"content": str() as text}:
             return {**message, "content": _text_block(text)}
@@ -135,6 +151,7 @@ def _repair_message(message: Any) -> Any:
 
 
 def _repair_block(block: object) -> object:
+    """Return the block if the SDK can read it, otherwise a text that it was left out."""
     if _is_valid(types.ContentBlock, block):
         return block
     kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
@@ -148,9 +165,10 @@ def _text_block(text: str) -> object:
 
 
 def _is_valid(kind: Any, value: object) -> bool:
+    """Return whether the SDK accepts the value as one of this type, such as `types.Tool`."""
     match value:
         case {"type": "text", "text": str()} if len(cast("dict[str, object]", value)) == 2:
-            return True  # most are
+            return True  # the usual case
         case _:
             pass
     try:

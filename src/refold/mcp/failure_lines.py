@@ -1,7 +1,7 @@
-"""Finds the line in a program's output that explains why it ended. Pure.
+"""Finds the line in a program's output that explains why the program exited. Pure.
 
-Node prints the error above its trace and ends with its own version; Python prints the
-exception below its trace. `transports` runs the programs of servers.
+Node.js prints the error above its trace and its own version last; Python prints the exception
+below its trace. `transports` runs the programs.
 """
 
 import re
@@ -18,11 +18,14 @@ _ERROR_LINE = re.compile(
 _EXCEPTION_GROUP = re.compile(r"[\w.]*ExceptionGroup:")
 _NODE_VERSION = re.compile(r"Node\.js v\d")
 _NODE_FRAME = re.compile(r"\s+at ")
-_FRAME_MARKS = " |+-"  # what Python puts in front of an exception group's lines
+_FRAME_MARKS = " |+-"  # the characters that Python puts before an exception group's lines
 
 
 def failure_line(output: str) -> str:
-    """Return the error of the last trace, or the last line; "" without output."""
+    """Return the error of the last trace, or else the last line of the output.
+
+    Return "" for an empty output.
+    """
     lines = [line for line in output.splitlines() if line.strip()]
     trace = next(
         (n for n in reversed(range(len(lines))) if _TRACE_LINE.match(lines[n])), None
@@ -40,7 +43,10 @@ def failure_line(output: str) -> str:
 
 
 def _logged_node_error(lines: list[str]) -> str:
-    """Return the line above the last trace of an error that a program logged itself."""
+    """Return the line above the last trace of Node.js, where a program logs its error.
+
+    If there is no such line, return the last line.
+    """
     error = ""
     for line, after in pairwise(lines):
         if _NODE_FRAME.match(after) and not _NODE_FRAME.match(line):
@@ -49,7 +55,10 @@ def _logged_node_error(lines: list[str]) -> str:
 
 
 def _python_error(lines: list[str]) -> str:
-    """Return the exception below a trace; of a group, the one in it."""
+    """Return the exception below the trace that begins at `lines[0]`.
+
+    Of an exception group, return the last exception. Return "" if there is none.
+    """
     bare = [line.strip(_FRAME_MARKS) for line in lines[1:]]
     if lines[0].lstrip().startswith("Traceback"):
         # Lines of the trace are indented, those of the exception are not.

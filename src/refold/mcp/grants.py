@@ -1,8 +1,8 @@
-"""The result of a login at an MCP server: its tokens, and how they are renewed.
+"""The result of a login at an MCP server: its tokens, and what is needed to renew them.
 
-A grant is valid for one name and one address: a server that is configured at another
-address gets nothing. `config.mcp_tokens` stores grants, `oauth_login` obtains one, and
-`oauth_session` uses it. Nothing here is imported from the SDK.
+A grant is valid for one server name and one address, so that a server of the same name at
+another address does not get the tokens. `oauth_login` obtains a grant, `config.mcp_tokens`
+stores it, and `oauth_session` uses it. This module does not import the SDK.
 """
 
 from contextlib import AbstractContextManager
@@ -12,10 +12,10 @@ from msgspec import Struct
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):
-    """The tokens of one server, and what is needed to get the next ones.
+    """The tokens for one server, and the data that is needed to renew them.
 
-    `expires` is in seconds since 1970, 0 if unknown. `wanted` is a scope that the server
-    has asked for since, which the next login requests.
+    `expires` is in seconds since 1970, or 0 if unknown. `wanted` is a scope that the server has
+    demanded since the login; the next login requests it.
     """
 
     access: str
@@ -34,27 +34,30 @@ class Grant(Struct, frozen=True, omit_defaults=True):
 
 
 class GrantStore(Protocol):
-    """Where grants are kept. Reads a disk or a keyring: call it in a thread."""
+    """Stores grants on a disk or in a keyring. Its methods block, so call them in a thread."""
 
     def read(self, name: str, url: str) -> Grant | None:
-        """Return the grant. Raises `BadInput` if the store cannot be read."""
+        """Return the grant for this server name and address, or None if there is none.
+
+        Raises `BadInput` if the store cannot be read.
+        """
         ...
 
     def write(self, name: str, url: str, grant: Grant) -> None:
-        """Store a grant where an earlier one was, if any. Raises `BadInput`."""
+        """Store a grant, and replace an earlier one. Raises `BadInput` if that fails."""
         ...
 
     def remove(self, name: str, url: str) -> bool:
-        """Remove a grant. Return whether there was one. Raises `BadInput`."""
+        """Remove a grant. Return False if there was none. Raises `BadInput` if that fails."""
         ...
 
     def lock(self) -> AbstractContextManager[None]:
-        """Lock out other processes while tokens are renewed. Raises `OSError`."""
+        """Lock out other processes while this one renews tokens. Raises `OSError`."""
         ...
 
 
 class NoGrants:
-    """A store without logins."""
+    """A store that is always empty."""
 
     def read(self, name: str, url: str) -> Grant | None:
         return None
@@ -72,5 +75,5 @@ class NoGrants:
 
 
 def join_scopes(*scopes: str) -> str:
-    """Return all scopes, each once, in their order."""
+    """Return the scopes of all arguments as one text, each scope once, in their order."""
     return " ".join(dict.fromkeys(word for scope in scopes for word in scope.split()))

@@ -1,6 +1,6 @@
-"""What the SDK logs goes to refold's log, in a line: without a handler, Python prints it.
+"""Writes the SDK's log messages to refold's log. Without a handler, Python would print them.
 
-Handlers of a program that uses refold as a library get the records as before.
+A program that uses refold as a library still gets these messages in its own handlers.
 """
 
 import logging
@@ -15,7 +15,7 @@ _MAX_CHARS = 500
 
 @contextmanager
 def library_log(log: Callable[[Level, str], None]) -> Generator[None]:
-    """Log what the SDK logs within the block, one line for each record."""
+    """Call `log` for each message that the SDK logs within the block."""
     handler = _Lines(log)
     loggers = [logging.getLogger(name) for name in _LIBRARY_LOGGERS]
     for logger in loggers:

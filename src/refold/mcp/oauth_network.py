@@ -1,10 +1,10 @@
-"""The requests that OAuth makes, to the hosts that may be asked, and within limits.
+"""Sends OAuth requests, only to hosts that may be asked, and within limits.
 
-An MCP server names its authorization server, and that names further addresses. So each is
-checked: it must use TLS, and may be private only where the MCP server is, which the user named:
-a server whose name has a public address, at any moment of the login, is public. `provider.resolver`
-judges the addresses, and `provider.http` sends the requests. Redirects are not followed here.
-`oauth_login` and `oauth_session` make the requests.
+An MCP server names its authorization server, and that one names further addresses, so each is
+checked. It must use TLS, and may be private only if the MCP server, which the user named, is
+private. An MCP server whose name has a public address at any moment of the login counts as
+public. Redirects are not followed. `provider.resolver` judges addresses, and `provider.http`
+sends the requests, which `oauth_login` and `oauth_session` make.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,21 @@ _NETWORK_BOUNDS = Bounds(connect=30.0, idle=30.0, whole=30.0, size=1024 * 1024)
 
 
 class OAuthNetwork(httpx2.AsyncBaseTransport):
-    """The network as the OAuth client of one MCP server sees it."""
+    """Sends the requests of the OAuth client for one MCP server, to checked addresses only."""
 
     def __init__(
         self, server_url: str, environ: Mapping[str, str], resolve: Resolve = resolve
     ) -> None:
         self._server = web_address(server_url)
         self._client, self._resolve = HttpClient(environ, _NETWORK_BOUNDS), resolve
-        self._server_kinds: frozenset[AddressKind] = frozenset()  # as its name said first
+        # fixed when the name is first resolved
+        self._server_kinds: frozenset[AddressKind] = frozenset()
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=self, timeout=None)
 
     async def check(self, url: str) -> None:
-        """Check an address. Raises `BadInput` for one that must not be asked."""
+        """Raise `BadInput` if the address, which another party named, must not be asked."""
         try:
             place = web_address(url)
         except ValueError as error:
@@ -53,11 +54,12 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
             raise self._explain(place, error) from error
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises `BadInput` in one sentence."""
+        """Send a request, and return the response. Raises `BadInput` with one sentence."""
         explain = partial(self._explain, address_of(request))
         return await send(self._client, request, self._addresses, _NETWORK_BOUNDS, explain)
 
     async def _addresses(self, place: WebAddress) -> Sequence[str]:
+        """Return the addresses of a host. Raises an error if they must not be asked."""
         addresses = await self._resolve(place.host, place.port)
         if place.origin == self._server.origin:
             self._pin(addresses)
@@ -69,7 +71,10 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
-        """Fix the server's kinds of address, from its first answer to the login's end."""
+        """Raise `AddressRefused` if the MCP server has addresses of a kind that is new for it.
+
+        A kind is "public", for example. The first call stores the kinds.
+        """
         host = self._server.host
         check_addresses(host, addresses, kinds_of_users_host(host))
         kinds = kinds_of(addresses)
@@ -81,16 +86,18 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
             )
 
     async def _private_kinds(self) -> frozenset[AddressKind]:
-        """Return the kinds of private addresses that the MCP server itself has."""
+        """Return the kinds of private addresses that the MCP server has, if any."""
         if not self._server_kinds:
             host, port = self._server.host, self._server.port
             try:
                 self._pin(await self._resolve(host, port))
-            except OSError:  # it is unknown here, or pretends: then nothing is near it
+            # its name cannot be resolved here, so no private address belongs to it
+            except OSError:
                 self._server_kinds = frozenset(("public",))
         return self._server_kinds - {"public"}
 
     def _explain(self, place: WebAddress, error: Exception) -> BadInput:
+        """Return the error for the user: why `place`, a server of the login, is not used."""
         if not isinstance(error, AddressRefused):
             reason = (
                 f"cannot be found: {error}" if isinstance(error, OSError) else str(error)

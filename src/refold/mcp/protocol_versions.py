@@ -1,13 +1,13 @@
-"""Which version of the protocol is used with a server, and when an older one is tried.
+"""Decides which version of the protocol is used with a server, and when an older one is tried.
 
-The SDK offers the newest version, and accepts the one with which a server answers. Two
-kinds of server need more: one that refuses unknown versions, and one that accepts the
-newest and then fails at what only older ones have, like questions during a tool call.
-`connection` connects again with the version from here, and `manifests` remembers it.
+The SDK offers the newest version, and uses the version that the server answers. Two kinds of
+server need more: one refuses unknown versions; the other accepts the newest, and then fails
+with features that only older versions have, like questions during a tool call. `connection`
+reconnects with the version chosen here, and `manifests` stores it.
 
-The failed call is not repeated, since the tool may have done a part of its work: the model
-reads what happened, and a new call is judged like any other. Always offering the older
-version would cost servers of the newest what only it has, such as headers for gateways.
+A failed call is not repeated, since the tool may have done a part of its work: the model reads
+what happened, and may call again. An older version is not always offered, because servers of
+the newest version would lose features that only it has, such as headers for gateways.
 """
 
 import re
@@ -37,14 +37,17 @@ _MAX_SEARCHED_CHARS = 4_000
 
 
 def mode_for(version: str) -> str:
-    """Return the `mode` of the SDK's client for a version; "" negotiates it."""
+    """Return the SDK client's `mode` for a version; with "", the client chooses a version."""
     if not version:
         return "auto"
     return version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
 
 
 def older_version(error: BaseException | None, version: str) -> str:
-    """Return the version to try after this refusal; "" if there is none."""
+    """Return the newest common version after a server refused `version`; "" if there is none.
+
+    `error` is the refusal; for any other error, return "".
+    """
     if not isinstance(error, MCPError):
         return ""
     try:
@@ -56,7 +59,7 @@ def older_version(error: BaseException | None, version: str) -> str:
 
 
 def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
-    """Return True if a call failed because the server cannot ask over this version."""
+    """Return whether a call failed because the server cannot ask questions in this version."""
     if version not in MODERN_PROTOCOL_VERSIONS:
         return False
     if isinstance(answer, MCPError):
@@ -73,9 +76,9 @@ def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
 async def offer_version(
     transport: AbstractAsyncContextManager[Streams], version: str
 ) -> AsyncGenerator[Any]:
-    """Return the streams of a transport, with this version in the `initialize` request.
+    """Yield the streams of a transport, with this version in the `initialize` request.
 
-    The SDK always requests the newest that it can.
+    The SDK itself always requests the newest version that it knows.
     """
     async with transport as (read, write):
         if version in HANDSHAKE_PROTOCOL_VERSIONS and version != LATEST_HANDSHAKE_VERSION:
@@ -91,12 +94,13 @@ class _Refusal(BaseModel):
 
 
 class _VersionedStream(Struct):
-    """A stream to the server that changes the version in `initialize`."""
+    """A stream to the server that writes another version into the `initialize` request."""
 
     write: Any
     version: str
 
     async def send(self, item: Any) -> None:
+        """Send a `SessionMessage`; put this version into it if it is `initialize`."""
         message = item.message
         if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
             params = {**(message.params or {}), "protocolVersion": self.version}

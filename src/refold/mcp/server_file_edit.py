@@ -1,6 +1,7 @@
-"""Adds servers to a file, and removes them, in either shape of the file.
+"""Adds servers to a file of MCP servers, and removes servers from it.
 
-Everything else in the file stays as it is. `servers` reads such files.
+The servers may be in an object `mcpServers` or at the top of the file. Everything else in the
+file stays unchanged. `servers` reads the files.
 """
 
 import json
@@ -15,11 +16,14 @@ from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
 
 _SERVERS_KEY = "mcpServers"
-_MAX_FILE_BYTES = 64 * 1024  # as for all settings
+_MAX_FILE_BYTES = 64 * 1024  # the same limit as for all settings
 
 
 def add(file: Path, name: str, config: dict[str, Any], *, replace: bool = False) -> None:
-    """Add a server. Raises `BadInput` if it is invalid, or its name is taken."""
+    """Add a server to the file. Raises `BadInput` if it is invalid.
+
+    Also raises `BadInput` if the name is taken, unless `replace` is true.
+    """
     server(name, config, str(file))
     with _edit_servers(file) as servers:
         if name in servers and not replace:
@@ -30,7 +34,7 @@ def add(file: Path, name: str, config: dict[str, Any], *, replace: bool = False)
 
 
 def remove(file: Path, name: str) -> bool:
-    """Remove a server. Return whether it was there. Raises `BadInput`."""
+    """Remove a server from the file. Return whether it was there. Raises `BadInput`."""
     if not file.exists():
         return False
     with _edit_servers(file) as servers:
@@ -41,7 +45,7 @@ def remove(file: Path, name: str) -> bool:
 
 @contextmanager
 def _edit_servers(file: Path) -> Generator[dict[str, Any]]:
-    """Yield the servers in the file, and write it if they were changed."""
+    """Yield the servers in the file, and write the file if the block has changed them."""
     try:
         with file_lock(file):
             document = _read(file)
@@ -55,6 +59,7 @@ def _edit_servers(file: Path) -> Generator[dict[str, Any]]:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """Return the object in the file; one without servers if there is no file."""
     try:
         value: object = json.loads(read_regular(file, _MAX_FILE_BYTES)[0])
     except FileNotFoundError:
@@ -67,6 +72,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _servers(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the document that holds the servers; without that key, all of it."""
     servers = document.get(_SERVERS_KEY, document)
     if not isinstance(servers, dict):
         raise BadInput(f"{_SERVERS_KEY} is not an object of servers")

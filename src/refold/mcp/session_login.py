@@ -1,7 +1,7 @@
-"""A login at a server while a session runs: the user sees a page, then the server connects.
+"""Logs in at a server during a session: the user gets a page, and then the server is connected.
 
-It runs in the thread of `connections`, so no command waits for the user. `oauth_login` is
-the login.
+This runs in the thread of `connections`, so that no command has to wait for the user.
+`oauth_login` implements the login.
 """
 
 from concurrent.futures import Future
@@ -15,7 +15,10 @@ from refold.mcp.servers import resolve
 
 
 async def log_in_to(connection: Connection, page: Future[str]) -> None:
-    """Log in. `page` gets the address of the page, or `ToolFailed`."""
+    """Log in at the server of `connection`, and then connect. `page` gets the page's address.
+
+    If the login fails before, `page` gets `ToolFailed`.
+    """
     environment = connection.environment
     config = resolve(connection.config, environment.environ)
 

@@ -1,7 +1,8 @@
-"""The older HTTP transport: events come from one address, messages go to another.
+"""Connects to a server over the older HTTP transport, which has separate addresses.
 
-The SDK has this transport, too, but accepts events of at most 1 MiB, and prints a traceback
-when a server ends. `transports` has the others.
+One address sends events, the other gets messages. The SDK has this transport, too, but accepts
+events of at most 1 MiB, and prints a traceback when a server exits. `transports` has the other
+transports.
 """
 
 from collections.abc import AsyncGenerator
@@ -35,6 +36,10 @@ async def sse(
     login: httpx2.Auth | None,
     connection_end: ConnectionEnd,
 ) -> AsyncGenerator[Streams]:
+    """Yield the streams of a connection: messages of the server, and messages to it.
+
+    A response with an error status raises an `httpx2.HTTPError`.
+    """
     client = http_client(transport, dict(config.headers), auth=login)
     async with (
         client,
@@ -68,7 +73,11 @@ async def _receive(
     *,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Pass on each event. Reports the address for messages, which the first event names."""
+    """Pass the server's events to the session, until the connection ends.
+
+    `task_status` gets the address for messages, which an event "endpoint" names. Raises
+    `BadInput` if there is no such event.
+    """
     started = False
     async with session:
         try:
@@ -89,7 +98,10 @@ async def _receive(
 
 
 def _endpoint(url: str, name: str) -> str:
-    """Return the address for messages. Raises `BadInput` if it is on another host."""
+    """Return the address for messages that the server has named, absolute or relative to `url`.
+
+    Raises `BadInput` if it is on another host.
+    """
     address = urljoin(url, name)
     here, target = urlsplit(url), urlsplit(address)
     if (here.scheme, here.netloc) != (target.scheme, target.netloc):
@@ -98,6 +110,7 @@ def _endpoint(url: str, name: str) -> str:
 
 
 def _message(data: str) -> _Incoming:
+    """Return the message in an event, or the error if it is invalid."""
     try:
         message = types.jsonrpc_message_adapter.validate_json(data, by_name=False)
         return SessionMessage(message)
@@ -112,6 +125,8 @@ async def _send(
     session: MemoryObjectSendStream[_Incoming],
     connection_end: ConnectionEnd,
 ) -> None:
+    """Send each message of the session in its own request. A failure ends the connection."""
+
     async def post(item: SessionMessage) -> None:
         message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         try:

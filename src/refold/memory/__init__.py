@@ -1,1 +1,1 @@
-"""What is remembered from one session to the next: plain files that the user may edit."""
+"""Memory: notes for later sessions, in plain files that the user may edit."""

@@ -1,6 +1,6 @@
-"""Words of several languages that are ignored or count differently when words are compared.
+"""Words of several languages that `grounding` ignores or treats specially in comparisons.
 
-For other languages the check is only stricter.
+In other languages no word is ignored, so fewer notes pass its check.
 """
 
 _EMPTY_WORDS_TEXT = """
@@ -48,9 +48,10 @@ grazie ciao bene avanti sim não obrigado obrigada olá tchau ja nee dank je wel
 EMPTY_WORDS = frozenset(_EMPTY_WORDS_TEXT.split())
 IDLE_WORDS = frozenset(_IDLE_WORDS_TEXT.split())
 DENIAL_WORDS = frozenset(_DENIAL_WORDS_TEXT.split())
-# The same in scripts without blanks between words.
+# Denials in scripts without blanks between words.
 DENYING_SIGNS = ("不", "没", "別", "别", "勿", "無", "无", "ない", "ません", "않")
-# One side of these words is negated, so counting negations says nothing.
+# Words of phrases with a negated side, such as "X instead of Y": counting negations in these says
+# nothing.
 TURN_WORDS = frozenset(_TURN_WORDS_TEXT.split())
 # Words with which users speak of themselves, and not of a project.
 SELF_WORDS = frozenset(_OF_ONESELF.split())

@@ -1,4 +1,7 @@
-"""Reads and writes the files of memory: private, replaced whole, one writer at a time."""
+"""Reads and writes the files of memory. They are private, and one process writes at a time.
+
+Content is replaced as a whole or not at all.
+"""
 
 import fcntl
 import os
@@ -10,13 +13,16 @@ from pathlib import Path
 from refold.errors import BadInput
 from refold.place.private_files import open_lock, write
 
-MAX_FILE_BYTES = 256 * 1024  # a user may write more than the prompt shows, up to this
+MAX_FILE_BYTES = 256 * 1024  # a user may write more than the prompt shows, up to this size
 _LOCK_SECONDS = 5.0  # for a lock, which is held only briefly
 _RETRY_SECONDS = 0.02
 
 
 def read_content(file: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
-    """The content of a file of refold; "" if there is none. Raises `BadInput`."""
+    """Return the content of a file; "" if it is missing.
+
+    Raises `BadInput` if the file cannot be read or is larger than `max_bytes`.
+    """
     try:
         with file.open("rb") as opened:
             read = opened.read(max_bytes + 1)
@@ -30,9 +36,10 @@ def read_content(file: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
 
 
 def replace(file: Path, text: str) -> None:
-    """Replace the content, or change nothing. Raises `BadInput`.
+    """Replace the content of a file, completely or not at all.
 
-    Only the user can read the file. If the user made it a link, it stays one.
+    Only the user can read the file. If the path is a link, it stays a link. Raises `BadInput`
+    if the file cannot be written.
     """
     try:
         write(file, text)
@@ -42,7 +49,10 @@ def replace(file: Path, text: str) -> None:
 
 @contextmanager
 def file_lock(lock: Path, timeout: float = _LOCK_SECONDS) -> Generator[None]:
-    """Hold the lock. Raises `BadInput` if another process does not release it in time."""
+    """Hold the lock file `lock` while the context is open.
+
+    Raises `BadInput` if another process does not release it within `timeout` seconds.
+    """
     try:
         opened = open_lock(lock)
     except OSError as error:
@@ -55,6 +65,10 @@ def file_lock(lock: Path, timeout: float = _LOCK_SECONDS) -> Generator[None]:
 
 
 def _take_lock(descriptor: int, lock: Path, deadline: float) -> None:
+    """Wait for the lock. `deadline` is in the time of the monotonic clock.
+
+    Raises `BadInput` if another process still has the lock then.
+    """
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

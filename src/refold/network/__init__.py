@@ -1,1 +1,1 @@
-"""The filter between sandboxed commands and the network: it connects them to named hosts only."""
+"""The proxy through which sandboxed commands connect to the hosts that they may reach."""

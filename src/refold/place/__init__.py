@@ -1,1 +1,1 @@
-"""Where commands run and files are."""
+"""Runs commands and accesses files in a workspace, on this machine or on another one."""

@@ -1,4 +1,4 @@
-"""Lets go of a running command, so that it continues in the background."""
+"""Lets a running command continue in the background."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 class Handover:
-    """Hands over a running command: `Commands.run` returns at once, and the command continues.
+    """Lets `Commands.run` return while its command continues in the background.
 
-    `request` and `run` are called in the same event loop.
+    `request` and `run` must be called in the same event loop.
     """
 
     def __init__(self) -> None:
@@ -18,14 +18,17 @@ class Handover:
         self._asked = False
 
     def request(self) -> None:
-        """Ask `run` to hand the command over, at once or as soon as it runs."""
+        """Make `run` return now, or as soon as the command has started."""
         self._asked = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_for_request(self, end: Awaitable[None]) -> bool:
-        """Wait, in `run`, for the end of the command. Return True if it must be handed over."""
-        from anyio import CancelScope  # names of agents are completed without it
+        """Wait until `end` or `request`. Return True if `request` was first.
+
+        `run` calls this; `end` waits for the end of its command.
+        """
+        from anyio import CancelScope  # completing the names of agents does not need it
 
         scope = self._scope = CancelScope()
         with scope:

@@ -1,8 +1,8 @@
-"""Makes a socket that listens in the network of a sandbox and belongs to us.
+"""Creates a socket of refold that listens inside the network of a sandbox.
 
-Nothing of ours runs inside: a small process enters the network of the first process there, makes the
-socket and sends it here, while that process waits at its gate. The command has no other way out of
-its network. See setns(2), and SCM_RIGHTS in unix(7).
+No code of ours runs in the sandbox. Instead, while the sandbox's first process waits at its
+gate, a small process enters that network, creates the socket and sends it here. The command has
+no other way out of its network. See setns(2), and SCM_RIGHTS in unix(7).
 """
 
 import signal
@@ -16,11 +16,12 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.values.hosts import ReachableHosts, place_of
 
-PROXY_PORT = 3128  # of 127.0.0.1, in a network where nothing else listens yet
+PROXY_PORT = 3128  # at 127.0.0.1, in a network where nothing else listens yet
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_BACKLOG_CONNECTIONS = 128  # pending connections
+_BACKLOG_CONNECTIONS = 128  # the number of pending connections
 _PATIENCE_SECONDS = 5.0
-# A network namespace belongs to a user namespace, in which its creator may do all.
+# A network namespace belongs to a user namespace, and the creator of that has all rights in
+# it.
 _ENTER_PROGRAM = f"""
 import _socket, os, fcntl, sys
 try:
@@ -48,9 +49,9 @@ if first:
 
 
 class SandboxListener:
-    """Makes the listener of a sandbox. Call `open` or `close`.
+    """Starts the process that creates a sandbox's listener. Call `open` or `close`.
 
-    It is begun before its sandbox, so that both start at the same time.
+    It is created before the sandbox, so that both start at the same time.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -77,7 +78,10 @@ class SandboxListener:
             child_end.close()
 
     def open(self, first: int) -> socket.socket:
-        """The socket, in the network of the process `first`. Raises `ToolFailed`."""
+        """Return a socket that listens in the network of the process `first`.
+
+        Raises `ToolFailed` if the network cannot be entered.
+        """
         self._ours.settimeout(_PATIENCE_SECONDS)
         descriptors = list[int]()
         with suppress(OSError):
@@ -94,6 +98,7 @@ class SandboxListener:
         )
 
     def close(self) -> None:
+        """Close our end, wait until the process exits, and kill it if that takes too long."""
         self._ours.close()
         try:
             self._process.communicate(timeout=_PATIENCE_SECONDS)
@@ -103,7 +108,7 @@ class SandboxListener:
 
 
 def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
-    """Variables by which programs use the listener for all hosts outside their sandbox."""
+    """Return variables that make programs use refold's proxy for hosts outside the sandbox."""
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     direct = ",".join(
         host

@@ -1,7 +1,7 @@
-"""The sandbox profile for macOS, for `sandbox-exec`. Pure.
+"""Builds the sandbox profile of macOS for `sandbox-exec`. Pure.
 
-Untested: it has not been run on a Mac yet. It is modelled on Apple's own profiles, in which the
-last matching rule decides.
+It has not been run on a Mac yet. It follows Apple's own profiles, in which the last matching
+rule decides.
 """
 
 from refold.place.sandbox_rules import SandboxRules
@@ -11,6 +11,7 @@ _DEVICE_PATHS = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/de
 
 
 def profile(rules: SandboxRules) -> str:
+    """Return the rules in the language of seatbelt, where later lines have precedence."""
     lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
     lines += [f"(allow file-write* (literal {_quote(path)}))" for path in _DEVICE_PATHS]
     lines += [

@@ -1,14 +1,13 @@
-"""Lets commands sign with the key of the user's commits, and use the ssh-agent for nothing else.
+"""Lets commands sign commits with the user's key, and use the ssh-agent for nothing else.
 
-A command connects to a socket of ours. Its requests are read here, and only two kinds of them
-are passed on to the agent: which keys there are, of which it gets the one, and signatures of
-that key for what git signs (the namespace "git" of SSHSIG). What logs in to a server has another
-form, so such a signature logs in nowhere. Everything else is refused: other keys, other
-signatures, adding, removing and locking of keys, extensions. See draft-miller-ssh-agent and
-PROTOCOL.sshsig of OpenSSH.
+A command connects to a socket of refold, where its requests are checked. Two kinds are passed
+on to the user's agent: a list of keys, which is reduced to this one key, and signatures by this
+key over data of the form that git signs (the namespace "git" of SSHSIG). A login to a server
+signs data of another form, so such a signature cannot be used to log in. All other requests are
+refused. See draft-miller-ssh-agent and PROTOCOL.sshsig of OpenSSH.
 
-`user_git_settings` knows the key, `sandbox` shows the socket to commands, `socket_guard` lets
-them connect to it.
+`user_git_settings` finds the key, `sandbox` shows the socket to commands, and `socket_guard`
+lets them connect to it.
 """
 
 import os
@@ -22,16 +21,19 @@ _LENGTH_STRUCT = struct.Struct(">I")
 _MAX_REQUEST_BYTES = 16_384
 _MAX_ANSWER_BYTES = 262_144
 _MAX_CONNECTIONS = 8
-_MAX_ADDRESS_BYTES = 104  # of a socket, on every system
+_MAX_ADDRESS_BYTES = 104  # the length of a socket address that every system supports
 _REQUEST_SECONDS = 30.0
 _ANSWER_SECONDS = 120.0  # the user may have to touch a key
-_RETRY_SECONDS = 0.1  # after a connection that could not be accepted
+_RETRY_SECONDS = 0.1  # the pause after a connection that could not be accepted
 _SIGNED_BEGIN = b"SSHSIG"
 _SIGNED_NAMESPACE = b"git"
 
 
 class SigningAgent:
-    """Listens at `path` for commands, and asks the agent that listens at `agent`."""
+    """Listens at `path` for requests of commands, and passes some on to the user's agent.
+
+    `agent` is the path of the agent's socket. `key` is the key that may sign.
+    """
 
     def __init__(self, agent: str, path: str) -> None:
         self.path, self.key = path, b""  # the public key that may be used
@@ -51,10 +53,11 @@ class SigningAgent:
         self._server.close()
 
     def _accept(self) -> None:
+        """Serve each connection in a thread until `close`. Refuse those above the limit."""
         while True:
             try:
                 connection, _ = self._server.accept()
-            except OSError:  # closed, or this process has too many open files
+            except OSError:  # the socket is closed, or this process has too many open files
                 if self._closed.wait(_RETRY_SECONDS):
                     return
                 continue
@@ -64,20 +67,25 @@ class SigningAgent:
                 connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
+        """Answer the requests of one connection until it ends or becomes unreadable."""
         try:
             with connection, suppress(OSError, ValueError):
                 connection.settimeout(_REQUEST_SECONDS)
                 while request := _read_message(connection, _MAX_REQUEST_BYTES):
                     try:
                         answer = self._answer(request)
-                    except (OSError, ValueError):  # malformed, or the agent is gone
+                    # a malformed message, or the agent does not run any longer
+                    except (OSError, ValueError):
                         answer = bytes((_FAILURE,))
                     connection.sendall(_to_string(answer))
         finally:
             self._slots.release()
 
     def _answer(self, request: bytes) -> bytes:
-        """The answer to a request. Raises `ValueError` for a malformed one, and `OSError`."""
+        """Return the answer to a request; a failure message for one that is refused.
+
+        Raises `ValueError` for a malformed message, and `OSError`.
+        """
         if request == bytes((_LIST_KEYS,)):
             return _only_key(self.key, self._ask(request))
         if signs_for_git(request, self.key):
@@ -86,6 +94,10 @@ class SigningAgent:
         return bytes((_FAILURE,))
 
     def _ask(self, request: bytes) -> bytes:
+        """Send a request to the user's agent, and return the answer.
+
+        Raises `OSError`, and `ValueError` if there is no valid answer.
+        """
         with socket.socket(socket.AF_UNIX) as agent:
             agent.settimeout(_ANSWER_SECONDS)
             agent.connect(self._agent)
@@ -97,7 +109,7 @@ class SigningAgent:
 
 
 def _bind(server: socket.socket, path: str) -> None:
-    """Bind to this path, also if it is too long for an address. Raises `OSError`."""
+    """Bind a socket to `path`, even if it is too long for a socket address. Raises `OSError`."""
     if len(os.fsencode(path)) < _MAX_ADDRESS_BYTES:
         server.bind(path)
         return
@@ -110,7 +122,7 @@ def _bind(server: socket.socket, path: str) -> None:
 
 
 def signs_for_git(request: bytes, key: bytes) -> bool:
-    """Return True if the request is to sign, with this key, what git signs."""
+    """Whether a request asks for a signature by `key` over data that git signs."""
     try:
         asked_key, data, _flags = _strings(request[1:-4], 2, remainder=request[-4:])
         if request[0] != _SIGN or not key or asked_key != key:
@@ -125,7 +137,10 @@ def signs_for_git(request: bytes, key: bytes) -> bool:
 
 
 def _only_key(key: bytes, answer: bytes) -> bytes:
-    """The list of keys without all others."""
+    """Return the agent's list of keys, `answer`, reduced to `key`.
+
+    Raises `ValueError` if it is malformed.
+    """
     if answer[0] != _KEYS:
         return bytes((_FAILURE,))
     count, rest = int.from_bytes(answer[1:5], "big"), answer[5:]
@@ -139,7 +154,10 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
 
 
 def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
-    """The strings that `data` consists of, and `remainder`. Raises `ValueError`."""
+    """Return the `count` strings that `data` consists of, and then `remainder`.
+
+    In `data`, each string comes after its length. Raises `ValueError` for other data.
+    """
     strings = list[bytes]()
     for _ in range(count):
         string, data = _split_string(data)
@@ -150,6 +168,7 @@ def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
 
 
 def _split_string(data: bytes) -> tuple[bytes, bytes]:
+    """Return the first string in `data`, and what follows. Raises `ValueError`."""
     if len(data) < _LENGTH_STRUCT.size:
         raise ValueError("no length")
     end = _LENGTH_STRUCT.size + _LENGTH_STRUCT.unpack_from(data)[0]
@@ -163,7 +182,10 @@ def _to_string(data: bytes) -> bytes:
 
 
 def _read_message(connection: socket.socket, max_bytes: int) -> bytes:
-    """The next message; empty at the end. Raises `ValueError` if it is too long."""
+    """Return the next message; b"" at the end of the connection.
+
+    Raises `ValueError` if it is empty or too long.
+    """
     head = _read_exactly(connection, _LENGTH_STRUCT.size)
     if not head:
         return b""
@@ -174,6 +196,7 @@ def _read_message(connection: socket.socket, max_bytes: int) -> bytes:
 
 
 def _read_exactly(connection: socket.socket, count: int) -> bytes:
+    """Return `count` bytes; b"" if the connection ends before."""
     data = b""
     while len(data) < count:
         if not (piece := connection.recv(count - len(data))):

@@ -1,9 +1,10 @@
-"""Exchanges snapshots between two repositories of `snapshot_repository`, as git packs.
+"""Sends and receives snapshots between two repositories, as git packs.
 
-Both sides of a pipe use it: a place sends the packs of its checkpoints home, and gets them back
-if it has lost them. A pack has only what the receiver lacks. Nothing that was received is
-believed: git computes the name of each object from its content, and `check_trees` looks through
-what is new in a tree. `home_packs` decides when, on this machine.
+A place sends the packs of its checkpoints to this machine, and gets them back if it has lost
+them; both sides use this module. A pack has only objects that the receiver lacks. What arrives
+is not trusted: git computes the name of each object from its content, and `check_trees`
+examines the new parts of a tree. On this machine, `home_packs` decides when packs are
+exchanged.
 """
 
 import os
@@ -23,16 +24,19 @@ from refold.place.snapshot_repository import (
 )
 from refold.safe_open import open_checked
 
-MAX_PACK_BYTES = 512 * 1024 * 1024  # of one pack
+MAX_PACK_BYTES = 512 * 1024 * 1024  # the size of one pack
 PIECE_BYTES = 1024 * 1024
 _UNFINISHED_PREFIX = "exchange-"
-_UNFINISHED_SECONDS = 3600.0  # after which it is left over
+_UNFINISHED_SECONDS = 3600.0  # an unfinished pack of this age was left by a killed process
 _TREE_MODES = frozenset(("100644", "100755", "120000", "000000"))
 _TOO_LARGE = f"The checkpoint has more than {MAX_PACK_BYTES >> 20} MiB that is new"
 
 
 def lacking_trees(repository: SnapshotRepository, trees: Iterable[str]) -> list[str]:
-    """Those of `trees` that the repository does not have. The empty tree is everywhere."""
+    """Return those of `trees` that the repository does not have.
+
+    The empty tree need not be stored.
+    """
     repository.create()
     return repository.missing(_not_empty(trees))
 
@@ -40,9 +44,11 @@ def lacking_trees(repository: SnapshotRepository, trees: Iterable[str]) -> list[
 def pack_pieces(
     repository: SnapshotRepository, trees: Sequence[str], known_trees: Sequence[str]
 ) -> Iterator[bytes]:
-    """A pack of the trees `trees`, without what is in trees that the receiver has.
+    """Yield a pack with the objects of `trees`, in pieces.
 
-    Contents that the user's repository lends are part of it.
+    Objects of `known_trees`, which the receiver has, are left out. Contents that only the
+    user's repository has are included. Raises `ToolFailed` if a tree does not exist or the pack
+    is too large.
     """
     lost = lacking_trees(repository, (*trees, *known_trees))
     if missing := [tree for tree in trees if tree in lost]:
@@ -67,7 +73,7 @@ def pack_pieces(
 
 @contextmanager
 def open_incoming(repository: SnapshotRepository) -> "Generator[IncomingPack]":
-    """A pack that comes in pieces. It is stored by `finish`, and else deleted."""
+    """Yield a new, empty pack for pieces that arrive. Unless it is finished, it is deleted."""
     repository.create()
     with _directory(repository) as directory:
         pack = IncomingPack(repository, directory)
@@ -78,7 +84,7 @@ def open_incoming(repository: SnapshotRepository) -> "Generator[IncomingPack]":
 
 
 class IncomingPack:
-    """A pack that arrives in pieces. Made by `open_incoming`."""
+    """A pack that arrives in pieces. `open_incoming` creates it."""
 
     def __init__(self, repository: SnapshotRepository, directory: Path) -> None:
         self._repository, self._path = repository, directory / "new.pack"
@@ -88,13 +94,14 @@ class IncomingPack:
         self._size = 0
 
     def put(self, piece: bytes) -> None:
+        """Add a piece of the pack. Raises `ToolFailed` if the pack becomes too large."""
         self._size += len(piece)
         if self._size > MAX_PACK_BYTES:
             raise ToolFailed(f"{_TOO_LARGE}: it is not stored.")
         self.file.write(piece)
 
     def finish(self) -> None:
-        """Have git compute the names of the objects, and make them visible."""
+        """Store the pack in the repository; git computes the names of its objects."""
         self.file.flush()
         os.fsync(self.file.fileno())
         if not self._size:
@@ -105,16 +112,17 @@ class IncomingPack:
         )  # fmt: skip
         target = self._repository.directory / "objects" / "pack"
         target.mkdir(mode=0o700, exist_ok=True)
-        for suffix in (".pack", ".idx"):  # git finds a pack by its index
+        # git finds a pack by its index, so that is moved last
+        for suffix in (".pack", ".idx"):
             final = target / f"pack-{name.decode().split()[-1]}{suffix}"
             self._path.with_suffix(suffix).replace(final)
 
 
 def check_trees(repository: SnapshotRepository, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise `ToolFailed` unless each tree is complete and names only files below it.
+    """Raise `ToolFailed` unless each new tree is complete and has only valid file names.
 
-    The pairs are a tree that was checked, or the empty one, and a new one. Only what is different
-    is looked at.
+    A pair is an old and a new tree. Only their differences are examined, because the old tree
+    was checked before or is empty.
     """
     for before, tree in pairs:
         check_name(tree)
@@ -140,7 +148,10 @@ def check_trees(repository: SnapshotRepository, pairs: Iterable[tuple[str, str]]
 
 
 def check_name(tree: str) -> None:
-    """Raise `ToolFailed` for a text that git could take for an option."""
+    """Raise `ToolFailed` unless `tree` is a valid object name.
+
+    git could take another text for an option.
+    """
     if not re.fullmatch(r"[0-9a-f]{40}", tree):
         raise ToolFailed("The place sent a name that no checkpoint has.")
 
@@ -160,7 +171,10 @@ def _is_plain(path: str) -> bool:
 
 @contextmanager
 def _directory(repository: SnapshotRepository) -> Generator[Path]:
-    """A directory for a pack that is not complete. Those of killed processes are deleted."""
+    """Create a directory for an incomplete pack, and delete it after the block.
+
+    Old ones that killed processes left are deleted, too.
+    """
     for old in repository.directory.glob(f"{_UNFINISHED_PREFIX}*"):
         with suppress(OSError):
             if time.time() - old.lstat().st_mtime > _UNFINISHED_SECONDS:

@@ -1,8 +1,8 @@
-"""The index of a snapshot as a value: what it has is changed at once, whatever the number of files.
+"""Builds the index of a snapshot in memory, so that many of its files change at once.
 
-`git update-index` reads a file by its path and stores it; here the content was already stored, and
-the index gets its name and the state of the file that was read. See gitformat-index(5).
-`git_index` reads the index of a user's repository.
+`git update-index` would read and store each file by its path. Here the contents are stored
+already, and an entry is made of a content's name and the status of the file that was read. See
+gitformat-index(5). `git_index` reads the index of a user's repository.
 """
 
 import os
@@ -18,13 +18,13 @@ from refold.place.snapshot_pack import TREE_TYPE, object_name
 LINK_MODE, FILE_MODE, PROGRAM_MODE = 0o120000, 0o100644, 0o100755
 _HEADER_STRUCT = struct.Struct(">4sII")
 _STATE_STRUCT = struct.Struct(">10I20s")
-_MAX_NAME_BYTES: Final = 0xFFF  # that the flags can count
-_WORD_MASK = 0xFFFFFFFF  # git keeps 32 bits of each number
+_MAX_NAME_BYTES: Final = 0xFFF  # the longest name that the flags can count
+_WORD_MASK = 0xFFFFFFFF  # git stores 32 bits of each number
 _SECOND_NANOSECONDS = 1_000_000_000
 
 
 def to_entry(status: os.stat_result, name: bytes) -> bytes:
-    """The index entry of a file: its state on the disk, its mode, and the `name` of its content."""
+    """Return the index entry of a file from its status and the `name` of its content."""
     return _STATE_STRUCT.pack(
         status.st_ctime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
         status.st_ctime_ns % _SECOND_NANOSECONDS,
@@ -47,12 +47,13 @@ def git_mode(mode: int) -> int:
 
 
 def parse_index(data: bytes) -> dict[bytes, bytes]:
-    """The entry of each path. Raises `ValueError`."""
+    """Return the entries of an index by path. Raises `ValueError`."""
     entries = read_entries(data)
     return {entry.name: data[entry.start : entry.flags] for entry in entries}
 
 
 def format_index(entries: Mapping[bytes, bytes]) -> bytes:
+    """Return the bytes of an index. `entries` has the status and hash of each path."""
     pieces = [_HEADER_STRUCT.pack(b"DIRC", 2, len(entries))]
     for path in sorted(entries):
         flags = min(len(path), _MAX_NAME_BYTES).to_bytes(2, "big")
@@ -63,7 +64,10 @@ def format_index(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def to_trees(entries: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """The name and the content of each directory's tree, the deepest first."""
+    """Yield the git tree of each directory: its name and its content.
+
+    A directory comes after those in it.
+    """
     directories = dict[bytes, dict[bytes, bytes]]()
     for path, entry in entries.items():
         directory, _, last = path.rpartition(b"/")
@@ -83,6 +87,7 @@ def to_trees(entries: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _with_parents(directories: Iterable[bytes]) -> set[bytes]:
+    """Return the directories and all above them, up to the top, which is b""."""
     every = {b""}
     for path in directories:
         directory = path

@@ -1,7 +1,7 @@
-"""Writes objects of a git repository into one pack, and its index. See gitformat-pack(5).
+"""Writes many objects of a git repository into one pack, with its index.
 
-git stores a file that is new to it as a file of its own, or asks the disk to keep each one; a
-pack is written to the disk once. `snapshot_files` decides which objects a pack gets.
+For many new files, git would write a file for each, or sync each to the disk; a pack is synced
+once. `snapshot_files` and `snapshot_scan` decide what a pack contains. See gitformat-pack(5).
 """
 
 import os
@@ -20,19 +20,19 @@ TYPE_NAMES: Mapping[int, str] = {BLOB_TYPE: "blob", TREE_TYPE: "tree"}
 _COMPRESSION = 1
 _HEADER_STRUCT = struct.Struct(">4sII")
 _INDEX_HEADER = b"\xfftOc\0\0\0\x02"
-_LARGE_OFFSET = 1 << 31  # from here on, an offset has eight bytes
+_LARGE_OFFSET = 1 << 31  # from this value on, an offset takes eight bytes
 _READ_BYTES = 1 << 20
 
 
 def object_name(kind: int, content: bytes) -> bytes:
-    """The name that git gives this content, as 20 bytes."""
+    """Return git's name for an object with this type and content, as 20 bytes."""
     hashing = sha1(b"%s %d\0" % (TYPE_NAMES[kind].encode(), len(content)))
     hashing.update(content)
     return hashing.digest()
 
 
 class PackWriter:
-    """A pack that is being written; `finish` makes it visible, `drop` deletes it."""
+    """A new pack in `directory`. `finish` makes it visible to git, `drop` deletes it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._lock = directory, threading.Lock()
@@ -46,7 +46,7 @@ class PackWriter:
         self._objects = dict[bytes, tuple[int, int]]()  # checksum and offset
 
     def add(self, kind: int, name: bytes, content: bytes) -> None:
-        """Add an object. Threads may call this at the same time."""
+        """Add an object, unless the pack has it. Several threads may call this at a time."""
         data = _entry_header(kind, len(content)) + zlib.compress(content, _COMPRESSION)
         checksum = zlib.crc32(data)
         with self._lock:
@@ -59,7 +59,10 @@ class PackWriter:
         return name in self._objects
 
     def finish(self) -> None:
-        """Write the pack to the disk, and then its index, by which git finds it."""
+        """Sync the pack and its index to the disk. The index makes it visible to git.
+
+        An empty pack is deleted.
+        """
         if not self._objects:
             self.drop()
             return
@@ -88,6 +91,7 @@ class PackWriter:
             self._path.unlink()
 
     def _index(self, pack_checksum: bytes) -> bytes:
+        """Return the content of the pack's index file."""
         names = sorted(self._objects)
         counts = [0] * 256
         for name in names:
@@ -113,7 +117,10 @@ class PackWriter:
 
 
 def _entry_header(kind: int, size: int) -> bytes:
-    """The type and the size: four bits in the first byte, seven in each that follows."""
+    """Return the bytes that precede an object in a pack: its type and its size.
+
+    The first byte has four bits of the size, each further byte seven.
+    """
     byte, size, header = (kind << 4) | (size & 15), size >> 4, bytearray()
     while size:
         header.append(byte | 128)

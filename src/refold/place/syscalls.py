@@ -1,7 +1,4 @@
-"""System calls of Linux that Python has no function for.
-
-`landlock`, `openat`, `socket_guard` and `stopped_call` use them. See syscall(2).
-"""
+"""Makes Linux system calls for which Python has no function. See syscall(2)."""
 
 import os
 from functools import cache
@@ -14,7 +11,10 @@ _NO_NEW_PRIVS = 38  # PR_SET_NO_NEW_PRIVS
 
 
 def system_call(number: int, *arguments: int | bytes | None) -> int:
-    """Make the system call `number`. Bytes are passed by address. Raises `OSError`."""
+    """Make the system call `number`, and return its result. Raises `OSError`.
+
+    Bytes are passed by their address, None as 0.
+    """
     import ctypes
 
     wide_arguments = (
@@ -28,7 +28,7 @@ def system_call(number: int, *arguments: int | bytes | None) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """No program that this thread starts gets more rights than it. Raises `OSError`."""
+    """Keep programs that this thread starts from gaining privileges. Raises `OSError`."""
     import ctypes
 
     zero = ctypes.c_ulong(0)
@@ -37,13 +37,16 @@ def forbid_new_privileges() -> None:
 
 
 def connect(descriptor: int, address: bytes) -> None:
-    """Connect a socket to an address of any family, as it is in memory. Raises `OSError`."""
+    """Connect the socket `descriptor`. Raises `OSError`.
+
+    `address` is a socket address of any family, as the kernel reads it.
+    """
     if _libc().connect(descriptor, address, len(address)):
         raise _os_error()
 
 
 def shut_down(descriptor: int) -> None:
-    """Shut down a socket, both ways. Calls that wait for its connection return."""
+    """Shut down both directions of a socket, which ends calls that wait for it."""
     _libc().shutdown(descriptor, 2)
 
 
@@ -57,6 +60,7 @@ def _libc() -> "CDLL":
 
 
 def _os_error() -> OSError:
+    """Return the error that the last system call has set."""
     import ctypes
 
     number = ctypes.get_errno()

@@ -1,1 +1,1 @@
-"""Prompts: texts for the model, in files of their own."""
+"""Prompts: the texts that models read, stored in separate files, and the code that joins them."""

@@ -1,4 +1,4 @@
-"""The prompt of the model that summarizes a conversation."""
+"""Writes the prompts for the model that summarizes a conversation."""
 
 from pathlib import Path
 
@@ -12,11 +12,15 @@ _FOCUS_SENTENCE = " Above all, do not lose: {focus}"
 
 
 def summary_prompt() -> str:
+    """Return the system prompt for summaries."""
     return Path(__file__).with_name("summary.md").read_text(encoding="utf-8").strip()
 
 
 def summary_request(conversation: str, focus: str, max_chars: int) -> str:
-    """The prompt for a summary of at most `max_chars` characters."""
+    """Return the user message, which asks for a summary of about `max_chars` characters.
+
+    `focus` says what the summary must preserve; "" for nothing in particular.
+    """
     material = conversation.replace("</talk>", "<\\/talk>")
     wish = _FOCUS_SENTENCE.format(focus=focus) if focus.strip() else ""
     return _SUMMARY_REQUEST.format(talk=material, words=max(40, max_chars // 7), focus=wish)

@@ -1,6 +1,6 @@
-"""GET requests for code that runs in a thread of its own, sent by the client of `http`.
+"""Sends GET requests for downloads, with the client of `http`, from a worker thread.
 
-Downloads use it. Redirects are followed. It keeps no connection.
+Redirects are followed, and no connection is kept.
 """
 
 import math
@@ -22,7 +22,10 @@ _REQUEST_HEADERS = (("user-agent", "refold"), ("accept-encoding", "identity"))
 
 
 class StatusError(OSError):
-    """An answer with another status. `headers` are those of the answer, in lower case."""
+    """Raised for a response with a status other than 200 or 206.
+
+    `headers` maps the names of its headers, in lower case, to their values.
+    """
 
     def __init__(self, start: ResponseStart) -> None:
         super().__init__(f"the server answered with status {start.status}")
@@ -30,9 +33,10 @@ class StatusError(OSError):
 
 
 class RequestOptions(Struct, frozen=True):
-    """Options of each request; they are evaluated again for the target of a redirect.
+    """Options of a request, which also apply after each redirect.
 
-    `addresses` resolves and judges an address. It raises `OSError`.
+    `headers` returns the headers to send to a URL. `addresses` returns the IP addresses of a
+    host, or raises `OSError` if a connection to them is not allowed.
     """
 
     headers: Callable[[str], Sequence[tuple[str, str]]] = lambda url: ()
@@ -43,18 +47,21 @@ NO_OPTIONS = RequestOptions()
 
 
 class Download:
-    """An answer with status 200 or 206."""
+    """The body of a response with status 200 or 206."""
 
     def __init__(self, portal: BlockingPortal, answer: HttpResponse) -> None:
         self._portal, self._answer = portal, answer
         self.status, self.headers = answer.reply.status, answer.reply.headers
 
     def read(self) -> bytes:
-        """The next piece; empty at the end, and if it broke off: callers check the length."""
+        """Read the next piece of the body, or b"" at the end.
+
+        b"" is also returned if the connection broke, so the caller must check the length.
+        """
         return self._portal.call(_read_piece, self._answer)
 
     def read_all(self, limit: int) -> bytes:
-        """The first `limit` bytes."""
+        """Read the body, but at most `limit` bytes."""
         content = bytearray()
         while len(content) < limit and (piece := self.read()):
             content += piece
@@ -70,14 +77,17 @@ def open_url(
     seconds: float = 30.0,
     options: RequestOptions = NO_OPTIONS,
 ) -> Generator[Download]:
-    """Open `url` from byte `first` on. Raises `OSError` and `BadInput`."""
+    """Open `url` from byte `first` on, in a `with` block. Raises `OSError` and `BadInput`.
+
+    `seconds` limits each wait for the server.
+    """
     client = HttpClient(environ, Bounds(seconds, seconds, size=math.inf))
     own_headers = (
         [*_REQUEST_HEADERS, ("range", f"bytes={first}-")] if first else [*_REQUEST_HEADERS]
     )
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
-            parts = urlsplit(url)  # a name and a password are not sent
+            parts = urlsplit(url)  # a user name and a password are not sent
             plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
             headers = [*own_headers, *options.headers(url)]
             request = HttpRequest(server_address(plain), headers)
@@ -93,6 +103,7 @@ def open_url(
 
 
 def _redirect_target(url: str, start: ResponseStart) -> str:
+    """Return the address of a redirect. Raises `StatusError` if there is no redirect."""
     target = start.headers.get("location", "")
     if start.status not in _REDIRECT_STATUSES or not target:
         raise StatusError(start)
@@ -105,6 +116,7 @@ def _redirect_target(url: str, start: ResponseStart) -> str:
 async def _open(
     client: HttpClient, request: HttpRequest, judge: Judge | None
 ) -> HttpResponse:
+    """Send the request, and return its response. Raises `OSError` if that fails."""
     try:
         return await client.open(request, judge)
     except Unconnected as error:
@@ -114,9 +126,10 @@ async def _open(
 
 
 async def _read_piece(answer: HttpResponse) -> bytes:
+    """Return the next piece of the body, or b"" at its end or if the connection broke."""
     try:
         return await answer.read()
     except Stalled as error:
         raise OSError(f"it {error}") from error
     except Broken:
-        return b""
+        return b""  # as at the end; the caller checks the length

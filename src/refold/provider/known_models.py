@@ -1,7 +1,7 @@
-"""Reads the list of known models: their context windows and prices.
+"""Reads the list of known models, with their context windows and prices.
 
-`scripts/prices.py` writes `known_models.json`. It is read on first use, and of its
-sellers only the one that is asked for. `prices` computes costs.
+`scripts/prices.py` writes that list, `known_models.json`. The file is read on first use, and
+only the requested seller is decoded. `prices` computes costs.
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,25 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-# Short names; `model_aliases`, which is loaded for one of them, has what each means.
+# Short names. `model_aliases` knows their meanings, and is only loaded if one is used.
 MODEL_ALIASES = ("sonnet", "opus", "haiku", "gpt", "mini", "flash", "flash-lite")
 
 
 class PriceTier(Struct, frozen=True, array_like=True):
-    """US dollars per million tokens for a request that reads more than `over` tokens. They
-    apply to all of its tokens, not only to those above.
+    """Prices in US dollars per million tokens, for requests with more than `over` input tokens.
+
+    They apply to all tokens of the request, not only to those above `over`.
     """
 
     over: int
     input: float
     output: float
-    cached: float | None = None  # None: unknown, so the price of `input` counts
+    cached: float | None = None  # None: unknown, so the price of `input` is used
     cache_write: float | None = None
 
 
 class PriceTerm(Struct, frozen=True):
-    """Prices, and the time in which they apply. Dates and times are UTC."""
+    """Prices and the period in which they apply. Dates and times are UTC."""
 
     steps: tuple[PriceTier, ...]
     since: str = ""  # a date
@@ -36,14 +37,14 @@ class PriceTerm(Struct, frozen=True):
 
 
 class KnownModel(Struct, frozen=True):
-    """A model. The first of its names is what the list calls it."""
+    """A model in the list. `names` has all its names, the usual one first."""
 
     names: tuple[str, ...]
-    terms: tuple[PriceTerm, ...]  # the last one that applies counts
+    terms: tuple[PriceTerm, ...]  # the last term that applies counts
     window: int = 0
 
     def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
-        """The prices on a date (2026-11-22) at a time (13:59)."""
+        """Return the price tiers at a date like 2026-11-22 and a time like 13:59."""
         for term in reversed(self.terms):
             if term.since <= date and (not term.daily or _is_within(term.daily, clock)):
                 return term.steps
@@ -56,7 +57,7 @@ class Vendor(Struct, frozen=True):
 
 
 class PriceTable(Struct, frozen=True):
-    as_of: str  # the day it was written
+    as_of: str  # the day when the list was written
     source: str
     windows: Mapping[str, int]
     sellers: Mapping[str, Raw]
@@ -70,21 +71,21 @@ def table() -> PriceTable:
 
 @cache
 def seller(name: str) -> Vendor:
-    """The models of a seller; empty if the list does not have it."""
+    """Return what the list has about a seller's models; it is empty for an unknown seller."""
     content = table().sellers.get(name)
     return msgspec.json.decode(content, type=Vendor) if content else Vendor(())
 
 
 @cache
 def by_name(name: str) -> Mapping[str, KnownModel]:
-    """A seller's models by each of their names."""
+    """Return the models of a seller by each of their names."""
     return {called: model for model in seller(name).models for called in model.names}
 
 
 def window(model: str) -> int:
-    """A model's context window in tokens; 0 if unknown.
+    """Return the context window of a model in tokens, or 0 if unknown.
 
-    A name that begins like a known one is a version of it.
+    The longest known name with which `model` begins counts, because longer names are versions.
     """
     windows = table().windows
     for end in range(len(model), 0, -1):
@@ -94,7 +95,8 @@ def window(model: str) -> int:
 
 
 def _is_within(daily: tuple[str, str], clock: str) -> bool:
+    """Whether the time `clock` is within (start, end), all as HH:MM. The end is excluded."""
     start, end = daily
-    if end < start:  # over midnight
+    if end < start:  # the hours cross midnight
         return clock >= start or clock < end
     return start <= clock < end

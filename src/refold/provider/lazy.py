@@ -1,6 +1,6 @@
-"""A provider that connects on first use, because getting its key may take a while.
+"""A provider that connects at its first request, because its key may take long to get.
 
-A keyring or a command may ask for a password, for example. The caller gets the key.
+For example, a keyring or a command may ask for a password. The caller provides the key.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -15,18 +15,18 @@ from refold.provider.port import Delta, Request
 
 
 class NotConnected(Refused, BadInput):
-    """The connection failed: a refusal for a caller, a model to skip for `Fallback`."""
+    """Raised if the connection failed. `Fallback` then asks its next model."""
 
 
 class LazyProvider:
-    """Calls `connect` at the first request. It may take long; after `BadInput` it is retried."""
+    """Calls `connect` at the first request, and again at the next one after `BadInput`."""
 
     def __init__(self, connect: Callable[[], ConnectedProvider]) -> None:
         self._connect, self._lock = connect, anyio.Lock()
         self._provider: ConnectedProvider | None = None
 
     def connect_now(self) -> None:
-        """Connect at once, however long it takes. Raises `BadInput`."""
+        """Connect now, and wait for it. Raises `BadInput`."""
         self._provider = self._provider or self._connect()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -40,6 +40,7 @@ class LazyProvider:
             await self._provider.aclose()
 
     async def _connect_once(self) -> ConnectedProvider:
+        """Return the provider, which the first call connects. Raises `NotConnected`."""
         async with self._lock:
             if self._provider is None:
                 try:

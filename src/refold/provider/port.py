@@ -1,4 +1,4 @@
-"""The provider port: what the engine asks of a model, and what it gets back."""
+"""The interface of a provider: the request that it gets, and the deltas that it yields."""
 
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
@@ -18,27 +18,28 @@ NO_PICTURES: Pictures = MappingProxyType({})
 
 
 class HostedServer(Struct, frozen=True):
-    """An MCP server that the provider connects to itself, and what lets it in."""
+    """An MCP server to which the provider itself connects, with credentials for it."""
 
     name: str
     url: str
     token: str = ""
-    headers: tuple[tuple[str, str], ...] = ()  # besides the token
+    headers: tuple[tuple[str, str], ...] = ()  # headers besides the token
 
     def __repr__(self) -> str:
         return f"HostedServer({self.name!r}, {self.url!r}, …)"
 
 
 class Request(Struct, frozen=True):
-    """Everything a model needs for one response. Providers keep nothing between requests.
+    """Everything that a model needs for one response.
 
     `pictures` has the images that the messages name; a missing one is replaced by a
     description. Other sessions begin with the same `shared` characters of `system`, so a
-    provider may keep what it computed for them. `schema`, unless it is `null`, is the JSON Schema that a response without
-    calls should match; not every provider enforces it, so the caller checks. `stops` are
-    texts at which a response may end, without them; not enforced either. With `trace`, the
-    stream has what goes over the wire, too, as `RequestSent` and `ResponseBytes`. `hosted` are for providers
-    that connect to MCP servers themselves; the others leave them out.
+    provider may cache what it computed for them. `schema`, unless it is `null`, is the JSON
+    Schema that a response without calls should match, and `stops` are texts before which a
+    response should end; not every provider enforces them, so the caller checks. With `trace`,
+    the stream also contains the data as sent and received, as `RequestSent` and
+    `ResponseBytes`. `hosted` is for providers that connect to MCP servers themselves; others
+    ignore it. A provider stores no conversation between requests.
     """
 
     messages: Log[StoredMessage]
@@ -51,7 +52,8 @@ class Request(Struct, frozen=True):
     schema: Raw = Raw(b"null")
     stops: tuple[str, ...] = ()
     pictures: Pictures = NO_PICTURES
-    session: str = ""  # the same for all requests of one: a key to a provider's cache
+    # the same for all requests of one session: a key for a provider's cache
+    session: str = ""
     trace: bool = False
     shared: int = 0
     temperature: float | None = None  # None: the provider's default
@@ -63,8 +65,9 @@ class TextDelta(Struct, frozen=True, tag_field="delta", tag="text"):
 
 
 class ThinkingDelta(Struct, frozen=True, tag_field="delta", tag="thinking"):
-    """A piece of thinking. `data`, if present, closes the block. The provider that `wire`
-    stands for needs `data` back unchanged.
+    """A piece of thinking. If it has `data`, it is the last piece of a block.
+
+    `data` must be sent back unchanged, but only to a provider of the wire `wire`.
     """
 
     text: str = ""
@@ -75,9 +78,9 @@ class ThinkingDelta(Struct, frozen=True, tag_field="delta", tag="thinking"):
 class CallDelta(Struct, frozen=True, tag_field="delta", tag="call"):
     """A piece of a tool call.
 
-    The first piece of each call has `name` (and `id`, if the provider has ids); pieces with
-    the same `index` belong to the same call. The provider that `wire` stands for needs
-    `data` back unchanged, with the call.
+    Pieces with the same `index` belong to the same call. The first of them has `name` (and
+    `id`, if the provider has ids). `data` must be sent back with the call, unchanged, but only
+    to a provider of the wire `wire`.
     """
 
     index: int
@@ -89,9 +92,9 @@ class CallDelta(Struct, frozen=True, tag_field="delta", tag="call"):
 
 
 class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
-    """The provider calls a tool of an MCP server itself. `name` has our form: mcp__….
+    """The provider itself calls a tool of an MCP server. `name` begins with mcp__.
 
-    A `HostedResult` with its id follows, unless the response is cut off before.
+    A `HostedResult` with the same id follows, unless the response is cut off before.
     """
 
     id: str
@@ -99,8 +102,9 @@ class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
 
 
 class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
-    """The arguments and the result of such a call. The provider that `wire` stands for
-    needs `data` back unchanged.
+    """The arguments and the result of a `HostedCall`.
+
+    `data` must be sent back unchanged, but only to a provider of the wire `wire`.
     """
 
     id: str
@@ -112,8 +116,10 @@ class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
 
 
 class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
-    """The reason for a retry, for display. The request is repeated after `wait` seconds; 0: it
-    was not sent yet. It will be attempt `attempt` of `attempts`; 0: attempts are not counted.
+    """A notice, for display, that a request will be sent again, and why.
+
+    `wait` is the time in seconds until then. `attempt` and `attempts` count all attempts for
+    the request; 0 means that they are not counted.
     """
 
     wait: float
@@ -123,11 +129,10 @@ class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
 
 
 class Dropped(Struct, frozen=True, tag_field="delta", tag="dropped"):
-    """Discard all earlier pieces: the response failed in the middle, and another one
-    follows.
+    """All earlier deltas of the response are invalid, because it failed. Another one follows.
 
-    A recorder of the response records this before it reads the next delta, since the
-    request is repeated then. `kind` is the class of the error.
+    `kind` is the class of the error. A caller that records responses must record this one
+    before it reads the next delta, because only then the request is sent again.
     """
 
     reason: str
@@ -135,24 +140,25 @@ class Dropped(Struct, frozen=True, tag_field="delta", tag="dropped"):
 
 
 class RequestSent(Struct, frozen=True, tag_field="delta", tag="request_sent"):
-    """The request that was just sent, byte for byte. Each retry has its own."""
+    """The request that was just sent, byte for byte. Each retry yields one, too."""
 
     to: str  # "POST https://…", or a command line
     body: bytes
 
 
 class ResponseBytes(Struct, frozen=True, tag_field="delta", tag="response_bytes"):
-    """A piece of what was received, unchanged."""
+    """A piece of the received bytes, unchanged."""
 
     body: bytes
 
 
-# Why a response ended. "length" is the output limit: an incomplete call does not count.
+# Why a response ended. "length" is the output limit, at which an incomplete call is not
+# made.
 Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
 class Done(Struct, frozen=True, tag_field="delta", tag="done"):
-    """The proper end of a response. Without one, there is no response, whatever arrived."""
+    """The last delta of a complete response. A response without it does not count."""
 
     usage: Usage = Usage()
     stop: Stop = "end"
@@ -160,10 +166,13 @@ class Done(Struct, frozen=True, tag_field="delta", tag="done"):
     by: str = ""  # provider/model, if another model than the requested one responded
     cost: float | None = None  # US dollars, if the provider reports it
     why: str = ""  # the provider's reason for a refusal
-    by_agent: bool = False  # an agent's own program: it counts many requests as one
-    paused: bool = False  # by the provider, and not by a limit, where `stop` is "length"
-    warning: str = ""  # for the user, about how the response was made
-    refused_tools: tuple[str, ...] = ()  # left out, because the provider refuses them
+    # an agent's own program responded, which counts many requests as one
+    by_agent: bool = False
+    # whether the provider paused, if `stop` is "length", instead of reaching a limit
+    paused: bool = False
+    warning: str = ""  # a sentence for the user about how the response was made
+    # tools that were left out, because the provider refuses them
+    refused_tools: tuple[str, ...] = ()
 
 
 Delta: TypeAlias = (
@@ -172,13 +181,12 @@ Delta: TypeAlias = (
 
 
 class Provider(Protocol):
-    """One model.
+    """Access to one or more models.
 
-    `stream` yields deltas and, last, exactly one `Done`. It raises
-    `ProviderError` and nothing else (cancellation passes through), keeps no
-    conversation between calls, and never runs a tool. A stream that breaks off
-    before its proper end raises, or yields `Dropped` and begins again; it never
-    ends quietly.
+    `stream` yields deltas and, last, exactly one `Done`. It raises only `ProviderError` (and
+    passes cancellation on), stores no conversation between calls, and never runs a tool. If a
+    response breaks off, it raises an error, or yields `Dropped` and begins again; it never just
+    ends.
     """
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]: ...
@@ -186,27 +194,29 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Closable(Protocol):
-    """A provider with open connections. After `aclose` the next request reopens them."""
+    """A provider with open connections, which `aclose` closes and the next request reopens."""
 
     async def aclose(self) -> None: ...
 
 
 def is_response_part(delta: Delta) -> bool:
-    """Return True for a part of the response: a repeat then needs a `Dropped` first."""
+    """Whether a delta is part of the response, so that a repeat needs a `Dropped` first."""
     return not isinstance(delta, Retrying | Dropped | RequestSent | ResponseBytes)
 
 
 class Attempt:
-    """What a second attempt must know of the response so far."""
+    """Observes the deltas of a response, to decide whether the request may be sent again."""
 
     def __init__(self) -> None:
         self.begun = self.hosted = False
 
     def take(self, delta: Delta) -> Delta:
+        """Observe a delta, and return it unchanged. After `Dropped`, nothing has begun."""
         if isinstance(delta, Dropped):
             self.begun = self.hosted = False
         else:
             self.begun = self.begun or is_response_part(delta)
-            # The provider has called a tool of a server, and would call it again.
+            # The provider has called a tool of a server, and would call it again in a
+            # retry.
             self.hosted = self.hosted or isinstance(delta, HostedCall)
         return delta

@@ -1,7 +1,7 @@
-"""The cost of a response in US dollars, or None if it is unknown: never a guessed zero.
+"""Computes the cost of a response in US dollars. An unknown cost is None, never zero.
 
-Prices come from the settings or `known_models`. `Usage` counts tokens alike for every
-provider, so nothing here depends on a wire. A cost that the provider reports takes
+Prices come from the settings or from `known_models`. `Usage` counts tokens in the same way for
+every provider, so no function depends on a wire. A cost that the provider reports takes
 precedence.
 """
 
@@ -21,16 +21,17 @@ from refold.values.usage import Usage
 
 _DAY_PATTERN = r"20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
 _PACKED_DAY_PATTERN = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
-# What may follow a model's name and leave it the same model, before a ":variant".
+# A date or a version at the end of a model's name, or before a ":variant" there. The name
+# means the same model without it.
 _VERSION_PATTERN = rf"(?:[-@]{_DAY_PATTERN}|[-@]latest|@default|-00\d|(?<=-preview)-\d\d-(?:20)?\d\d)(?=:|$)"
 
 
-Overrides: TypeAlias = Mapping[str, Override]  # by "provider/model", or a pattern of it
+Overrides: TypeAlias = Mapping[str, Override]  # by "provider/model", or by a pattern of it
 NO_OVERRIDES: Overrides = {}
 
 
 class Rates(Struct, frozen=True):
-    """The prices of a model at some time. The first step starts at the first token."""
+    """The prices of a model at some time, as tiers by the number of input tokens."""
 
     steps: tuple[PriceTier, ...]
 
@@ -39,6 +40,7 @@ class Rates(Struct, frozen=True):
         return self.steps[0]
 
     def cost(self, usage: Usage) -> float:
+        """Return the price in dollars. The number of input tokens decides the tier of all."""
         tier = self.first
         for step in self.steps[1:]:
             if usage.input > step.over:
@@ -66,9 +68,10 @@ def rates(
     tiers: tuple[PriceTier, ...] = (),
     now: float | None = None,
 ) -> Rates | None:
-    """A model's prices at `now`, in seconds since 1970; None: unknown.
+    """Return a model's prices at `now`, in seconds since 1970, or None if unknown.
 
-    `tiers` are the prices that the provider reports.
+    `tiers` are prices that the provider reports. A model that runs locally costs nothing.
+    Prices in `overrides` take precedence.
     """
     steps = FREE_RATES.steps if is_local or provider == "local" else tiers
     steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
@@ -80,8 +83,13 @@ def rates(
 
 
 def override(provider: str, model: str, overrides: Overrides) -> Override | None:
-    """The setting for a model: by its name, or else by the longest matching pattern."""
+    """Return the user's setting for a model, or None if there is none.
+
+    A setting for its exact name takes precedence, then the one with the longest matching
+    pattern.
+    """
     name = f"{provider}/{model}".lower()
+    # An exact name is better than a pattern, and a longer pattern than a shorter one.
     fitting = [
         (pattern.lower() == name, len(pattern), pattern)
         for pattern in overrides
@@ -91,13 +99,16 @@ def override(provider: str, model: str, overrides: Overrides) -> Override | None
 
 
 def vendor_name(provider: str) -> str:
-    """The name of a provider in the list of known models."""
+    """Return the name that the list of known models uses for a provider."""
     return {"openai-chat": "openai"}.get(provider, provider)
 
 
 @lru_cache(maxsize=256)  # each step needs it twice: for the estimate and for the cost
 def find(provider: str, model: str) -> KnownModel | None:
-    """The model of the list that this name means; its date may differ."""
+    """Return the known model that a name means, or None if there is none.
+
+    The name may spell its date differently, or have a date that the known name lacks.
+    """
     name = model.lower().removeprefix("models/")
     own = vendor_name(provider)
     for vendor in (own, *seller(own).too):
@@ -109,10 +120,11 @@ def find(provider: str, model: str) -> KnownModel | None:
 
 
 def is_on_this_machine(spec: ProviderSpec, address: str, model: str) -> bool:
-    """Return True if the model runs on this machine, so that it costs nothing.
+    """Whether a model runs on this machine, so that it costs nothing.
 
-    True for a self-hosted server at a loopback address. Any other server there may be a
-    proxy of a paid one, and Ollama passes its cloud models on.
+    True for a self-hosted kind of server at a loopback address, unless it is one of Ollama's
+    cloud models. Other kinds of servers at a loopback address may forward requests to a paid
+    one.
     """
     if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False
@@ -123,6 +135,7 @@ def is_on_this_machine(spec: ProviderSpec, address: str, model: str) -> bool:
 
 
 def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
+    """Return the prices of the model at `now`, or () if it is unknown."""
     known = find(provider, model)
     if known is None:
         return ()
@@ -132,11 +145,15 @@ def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
 
 
 def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | None:
-    """The prices after an override; None if input or output has none."""
+    """Return the prices after an override, or None if the price of input or output is unknown.
+
+    `before` are the prices without the override.
+    """
     read = _first_set(override.input, before and before.input)
     output = _first_set(override.output, before and before.output)
     if read is None or output is None:
         return None
+    # A new price of input tokens also replaces the known prices of cached ones.
     base = before if override.input is None else None
     cached = _first_set(override.cached, base and base.cached)
     return PriceTier(
@@ -145,6 +162,7 @@ def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | 
 
 
 def _first_set(price: float | None, before: float | None) -> float | None:
+    """Return the price if it is set, otherwise the price `before`."""
     return before if price is None else price
 
 

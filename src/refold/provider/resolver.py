@@ -1,10 +1,10 @@
-"""The resolver of every outgoing request: names become addresses, and each address is judged.
+"""Resolves host names for every outgoing request, and checks each address.
 
-A name leads wherever its owner wants, also to this machine. So a request that was allowed for
-a name is sent only to addresses that were judged here: `resolve_and_judge` resolves and judges, and
-`connect.dial` connects to what it returns. Where a proxy resolves names, only what this machine
-resolves can be judged. `values.web_address` says which addresses are private; who asked for a
-request decides which of them it may reach.
+The owner of a name decides where it leads, possibly to this machine. So a request that was
+allowed for a name is sent only to addresses that were checked here: `resolve_and_judge`
+resolves and checks, and `connect.dial` connects to the result. If a proxy resolves names, only
+names that this machine can resolve, too, are checked. `values.web_address` decides which
+addresses are private; the caller decides which kinds a request may reach.
 """
 
 import socket
@@ -18,18 +18,19 @@ from refold.values.web_address import AddressKind, WebAddress, address_kind, is_
 
 # The IP addresses of a host and port. Raises `OSError`.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-# The judged IP addresses of a place. Raises `OSError`, and of these `AddressRefused`.
+# The checked IP addresses of a place. Raises `OSError`, including `AddressRefused`.
 Judge = Callable[[WebAddress], Awaitable[Sequence[str]]]
 
+# The kinds of addresses to which a name that the user wrote may lead.
 _NAMED_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private"))
 _ALL_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private", "reserved"))
 _MAX_ADDRESSES_SHOWN = 3
 
 
 class AddressRefused(OSError):
-    """A name leads to an address that the request must not reach. The message says which.
+    """Raised if a name leads to an address that the request must not reach.
 
-    `kind` is the reason for programs.
+    The message has the address. `kind` is the kind of the refusal, for programs.
     """
 
     def __init__(self, message: str, kind: HostRefusal = "never") -> None:
@@ -38,18 +39,20 @@ class AddressRefused(OSError):
 
 
 def kinds_of_users_host(host: str) -> Collection[AddressKind]:
-    """The address kinds allowed for a host that the user named in a rule, file or command.
+    """Return the kinds of addresses that are allowed for a host which the user has named.
 
-    No name may lead to a reserved address; a literal address may be of any kind.
+    The user may name it in a rule, a file or a command. An IP address may be of any kind; a
+    name may not lead to a reserved address.
     """
     return _ALL_INSIDE if is_private(host) else _NAMED_INSIDE
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a name to IP addresses on this machine. Raises `OSError`."""
+    """Return the IP addresses of a host, as this machine resolves it. Raises `OSError`."""
     kind = socket.SOCK_STREAM
-    with suppress(OSError, UnicodeError):  # a name: only a look-up needs a thread
-        address, numeric = host.encode("ascii"), socket.AI_NUMERICHOST  # not in IDNA
+    with suppress(OSError, UnicodeError):  # only the look-up of a name needs a thread
+        # an address is not encoded with IDNA
+        address, numeric = host.encode("ascii"), socket.AI_NUMERICHOST
         rows = socket.getaddrinfo(address, port, type=kind, flags=numeric)
         return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
     try:
@@ -65,10 +68,10 @@ async def resolve_and_judge(
     allowed_kinds: Collection[AddressKind] = (),
     resolve: Resolve = resolve,
 ) -> Sequence[str]:
-    """The addresses of a host, if each may be connected to.
+    """Return the IP addresses of a host, if a connection to each of them is allowed.
 
-    Allowed are public addresses and the kinds in `allowed_kinds`. Raises `OSError`, and its
-    subclass `AddressRefused` for any other address.
+    Public addresses and the kinds in `allowed_kinds` are allowed. Raises `OSError`, and its
+    subclass `AddressRefused` as `check_addresses` does.
     """
     addresses = await resolve(host, port)
     check_addresses(host, addresses, allowed_kinds)
@@ -78,10 +81,10 @@ async def resolve_and_judge(
 def check_addresses(
     host: str, addresses: Sequence[str], allowed_kinds: Collection[AddressKind] = ()
 ) -> None:
-    """Raise `AddressRefused` for an address not public and not of `allowed_kinds`.
+    """Raise `AddressRefused` if an address is neither public nor of `allowed_kinds`.
 
-    Public and private addresses of one name are refused together: an attacker would add a
-    public address to make a private one pass.
+    It is also raised for a name with public and private addresses, because an attacker would
+    add a public address to make a private one pass.
     """
     kinds = kinds_of(addresses)
     inside = [kind for kind in kinds if kind != "public"]

@@ -1,7 +1,7 @@
-"""What the settings say of providers: `[commands.NAME]`, and prices and windows of models.
+"""Settings about providers: `[commands.NAME]`, and prices and windows of models.
 
-Data only, because every start reads the settings. `command.spec` checks the commands,
-`prices` applies the prices.
+Data only, because every start reads the settings. `command.spec` checks the commands, `prices`
+applies the prices.
 """
 
 from collections.abc import Mapping
@@ -56,12 +56,12 @@ GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def key_names(commands: Mapping[str, ProgramSettings]) -> frozenset[str]:
-    """The variables with keys of the built-in command lines and of `commands`, the user's."""
+    """Return the variables with keys for built-in command lines and the user's `commands`."""
     own = (name for command in commands.values() for name in command.keys)
     return frozenset((*CLAUDE_KEYS, *CODEX_KEYS, *GEMINI_KEYS, *own))
 
 
-# More than this for a million tokens is a slip in a settings file.
+# A larger price for a million tokens is a mistake in a settings file.
 Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 

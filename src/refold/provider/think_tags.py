@@ -1,7 +1,7 @@
-"""Thinking that a model writes into its text, between tags, as thinking.
+"""Recognizes thinking that a model writes into its text, between tags.
 
-Local models are often served without the parser that would tell the two apart. Only the
-beginning of a response counts: a tag further on is something that the model writes about.
+Local models are often served without a parser that separates the two. Only tags at the
+beginning of a response count, because a later tag is something that the model writes about.
 `text_protocol` reads calls from a text, not thinking.
 """
 
@@ -18,17 +18,17 @@ _CLOSING_TAGS = {
 
 
 class ThinkTags:
-    """The deltas of one response."""
+    """Separates thinking from text in the deltas of one response."""
 
     def __init__(self) -> None:
-        self._passed = False  # the rest has no thinking
-        self._held = ""  # the beginning of the text, or what may begin a closing tag
-        self._closer = ""  # of the tag that is open
-        self._tagged = False  # whether a tag was seen; blanks after it are not text
+        self._passed = False  # the rest contains no thinking
+        self._held = ""  # the beginning of the text, or of a possible closing tag
+        self._closer = ""  # the closing tag of the open one
+        self._tagged = False  # whether a tag was found; white space after it is not text
         self._thought: list[str] = []
 
     def split(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
-        """Yield the next deltas, with thinking separated from text."""
+        """Yield the next deltas of the response, with thinking separated from text."""
         for delta in deltas:
             if self._passed:
                 yield delta
@@ -36,6 +36,7 @@ class ThinkTags:
                 yield from self._split(delta)
 
     def _split(self, delta: Delta) -> Iterator[Delta]:
+        """Yield the deltas for a delta of the response, whose text may be thinking."""
         match delta:
             case TextDelta(text):
                 self._held += text
@@ -50,9 +51,10 @@ class ThinkTags:
                 yield delta
 
     def _scan_beginning(self) -> Iterator[Delta]:
+        """Decide whether the text at the beginning is thinking, and yield what is clear."""
         text = self._held.lstrip()
         for opener, closer in _CLOSING_TAGS.items():
-            if text.startswith(closer):  # its opening tag was part of the prompt
+            if text.startswith(closer):  # the opening tag was part of the prompt
                 self._held, self._tagged = text[len(closer) :], True
                 yield from self._scan_beginning()
                 return
@@ -62,10 +64,12 @@ class ThinkTags:
                 yield from self._scan_thinking()
                 return
         tags = (*_CLOSING_TAGS, *_CLOSING_TAGS.values())
-        if not any(tag.startswith(text) for tag in tags):  # otherwise it may become a tag
+        # otherwise the text may become a tag
+        if not any(tag.startswith(text) for tag in tags):
             yield from self._release()
 
     def _scan_thinking(self) -> Iterator[Delta]:
+        """Yield the thinking that has arrived. After its closing tag, continue with text."""
         thought, closer, rest = self._held.partition(self._closer)
         if not closer:
             keep = _beginning_at_end(thought, self._closer)
@@ -79,7 +83,7 @@ class ThinkTags:
             yield from self._scan_beginning()
 
     def _release(self) -> Iterator[Delta]:
-        """Yield the held text, and pass on everything after it."""
+        """Yield what was held back, and pass on all later deltas unchanged."""
         self._passed = True
         if self._closer:
             yield from self._flush_thinking()
@@ -93,8 +97,9 @@ class ThinkTags:
             yield ThinkingDelta(self._held)
 
     def _end(self, done: Done) -> Iterator[Delta]:
-        """End the response. Thinking whose tag was never closed counts as text, and is
-        repeated as such.
+        """Yield what was held back, at the end of the response.
+
+        If the closing tag of the thinking is missing, the thinking is yielded again as text.
         """
         unclosed = bool(self._closer) and done.stop == "end"
         yield from self._release()
@@ -103,5 +108,5 @@ class ThinkTags:
 
 
 def _beginning_at_end(text: str, tag: str) -> int:
-    """The number of characters at the end of `text` that may begin `tag`."""
+    """Return how many characters at the end of `text` may be the beginning of `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

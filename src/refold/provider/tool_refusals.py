@@ -1,7 +1,7 @@
-"""Recognizes the tool whose definition a provider refuses, by its place in the request or its name.
+"""Finds the tool whose definition a provider refuses, by its position or its name.
 
-Schemas of MCP servers are translated before they are sent (`mcp.portable_schema`), but no
-list knows every provider's subset of JSON Schema. `capability_fallback` leaves the tool out.
+Schemas of MCP servers are translated before they are sent (`mcp.portable_schema`), but no list
+knows every provider's subset of JSON Schema. `capability_fallback` leaves the tool out.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from refold.errors import ProviderError
 from refold.values.tools import ToolSpec
 
-_MAX_SEARCHED_CHARS = 20_000  # of a refusal
-# Google's functions are in one tool. Others name `tools[3].function`, `tools.3.custom`, or the
-# place as validators do: ("body", "tools", 3).
+_MAX_SEARCHED_CHARS = 20_000  # the part of a refusal that is searched
+# Google puts all functions in one tool. Other messages contain `tools[3].function`,
+# `tools.3.custom`, or the path of a validator: ("body", "tools", 3).
 _PLACE_PATTERN = re.compile(
     r"""\btools(?:\[0\]\.function_?declarations\[(\d{1,4})\]"""
     r"""|\[(\d{1,4})\](?!\.function_?decl)|[./](\d{1,4})\b|\\?["'],\s?(\d{1,4})\b)""",
@@ -25,9 +25,9 @@ _ANY_NAME_PATTERN = (
 
 
 def refused_tool(refusal: ProviderError, tools: Sequence[ToolSpec]) -> str:
-    """Return the name of the tool that a refusal is about, or "".
+    """Return the name of the tool that a refusal is about, or "" if it is none of `tools`.
 
-    It is found in the body, because the message is shortened.
+    The body of the response is searched, because the message of the error is shortened.
     """
     body = refusal.answer or str(refusal).encode()
     text = body[:_MAX_SEARCHED_CHARS].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Which certificates are trusted: the system's, or those that variables of the environment name.
+"""Chooses the trusted certificates: those of the system, or those that variables name.
 
 `connect` uses this for every request. Errors are `SetupFault`s with a complete message.
 """
@@ -11,14 +11,18 @@ from contextlib import suppress
 
 from refold.errors import SetupFault
 
-# These replace the system's trust; the first that is set counts, the first two together.
+# If one of these variables is set, its certificates replace the system's. The first two are
+# used together; without them, the first of the others that is set.
 _FILE_VARIABLE, _DIRECTORY_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _EXTRA_VARIABLE = "NODE_EXTRA_CA_CERTS"  # adds certificates, as in Node.js
 
 
 def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS context with the certificates of the environment. Raises `SetupFault`."""
+    """Return a TLS context that trusts the system's certificates or those that variables name.
+
+    Raises `SetupFault` if the certificates that a variable names cannot be read.
+    """
     files = {
         name: environ.get(name, "").strip()
         for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE, *_BUNDLE_VARIABLES)
@@ -40,7 +44,7 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
 def explain_untrusted(
     error: ssl.SSLCertVerificationError, environ: Mapping[str, str]
 ) -> str:
-    """Why a certificate was not accepted, and which variable changes that."""
+    """Explain why a certificate was not accepted, and which variable can change that."""
     reason = f"its certificate is not trusted here ({error.verify_message})"
     extra = environ.get(_EXTRA_VARIABLE, "").strip()
     if extra and not os.path.isfile(extra):
@@ -55,6 +59,7 @@ def explain_untrusted(
 
 
 def _load(context: ssl.SSLContext, name: str, value: str) -> None:
+    """Trust the certificates at `value`, the value of a variable. Raises `SetupFault`."""
     if name == _DIRECTORY_VARIABLE:
         places = value.split(os.pathsep)
         if not any(map(os.path.isdir, places)):
@@ -78,7 +83,8 @@ def _load(context: ssl.SSLContext, name: str, value: str) -> None:
 
 
 def _system_context() -> ssl.SSLContext:
-    # OpenSSL finds the trust store of a Linux by itself: nothing more need be loaded there.
+    """Return a context that trusts the certificates of the operating system."""
+    # On Linux, OpenSSL finds the trust store by itself, so nothing more must be loaded.
     if sys.platform == "linux":
         return ssl.create_default_context()
     import truststore

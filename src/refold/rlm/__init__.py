@@ -1,3 +1,1 @@
-"""A Python process that keeps its variables between calls, and the models that its code
-calls.
-"""
+"""Runs Python code whose variables stay between calls, and the model calls of that code."""

@@ -1,7 +1,7 @@
-"""Choose between a flat and a recursive call for a question about some material. Pure.
+"""Chooses between a flat and a recursive call for a question about some material. Pure.
 
-It calls no model, so it costs nothing, and only matches English words. A question that it
-does not recognize counts as a lookup. `--flat` and `--rlm` override it.
+It calls no model, so it costs nothing, but it recognizes only English words. A question that it
+does not recognize counts as a lookup. The flags `--flat` and `--rlm` override it.
 """
 
 import re
@@ -12,10 +12,10 @@ from msgspec import Struct
 Way: TypeAlias = Literal["flat", "recursive"]
 
 WINDOW_PARTS = 3  # a flat call gets at most a third of the window
-# Material that a model can read at once, whatever the question.
+# Material up to this size can be read at once, whatever the question is.
 _PAGE_TOKENS, _PAGE_FILES = 2_000, 10
 
-# Questions about all of the material. A model that reads it guesses; code counts.
+# Questions about all of the material. A model that reads it would guess, but code counts.
 _OVER_ALL_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|often|frequently) \b
@@ -38,8 +38,8 @@ _OVER_ALL_PATTERN = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# Questions that resemble those but are not: to read and summarize, a property of one thing,
-# or a number of things that the text itself states.
+# Questions that only resemble questions about all of the material: they ask to read and
+# summarize, or for a property of one thing, or for a number that the text itself states.
 _LOOKUP_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|much) \s+ [\w\s-]{1,40}? \s+ (?:does|do|did|has|had|can) \s+
@@ -55,7 +55,7 @@ _LOOKUP_PATTERN = re.compile(
 
 
 class Size(Struct, frozen=True):
-    """Tokens and files of the material, and the context window of the model in tokens."""
+    """The tokens and files of the material, and the model's context window in tokens."""
 
     tokens: int
     files: int
@@ -63,14 +63,14 @@ class Size(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """`reason` is a sentence in lower case, for the user."""
+    """The chosen way of calling, with the reason in lower case, for the user."""
 
     way: Way
     reason: str
 
 
 def route(question: str, size: Size) -> Route:
-    """The cheaper of the routes that can be right."""
+    """Return the cheapest way that can answer the question about material of this size."""
     much = f"about {size.tokens:,} tokens"
     if size.tokens * WINDOW_PARTS > size.window:
         return Route(
@@ -90,7 +90,7 @@ def route(question: str, size: Size) -> Route:
 
 
 def whole_material_words(question: str) -> str:
-    """The words that ask for something over all of the material, or ""."""
+    """Return the words of a question that ask about all of the material, or ""."""
     if _LOOKUP_PATTERN.search(question):
         return ""
     match = _OVER_ALL_PATTERN.search(question)

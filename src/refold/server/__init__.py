@@ -1,6 +1,6 @@
-"""The local server: conversations over HTTP and WebSocket, for pages and programs.
+"""The local server: serves conversations over HTTP and WebSocket, for pages and programs.
 
-It adds transport, authentication and files to the client session, and no vocabulary: what
-goes over a WebSocket are the orders and documents of `client.protocol` and
+It adds transport, authentication and files to the sessions of `client`. It has no messages
+of its own: a WebSocket transports the orders of `client.protocol` and the documents of
 `views.stream_json`. Only `refold serve` and `refold web` import it.
 """

@@ -1,4 +1,7 @@
-"""REST of folders: where a conversation can be started. `client.folders` lists them."""
+"""Serves lists of the folders in which a conversation can be started.
+
+`client.folders` makes them.
+"""
 
 import os
 from typing import Annotated
@@ -14,14 +17,16 @@ from refold.server.api import Api, find_or_404, json_response
 def add_folders(api: Api, host: Host) -> None:
     @api.route("GET", "/api/folders", FolderChoices)
     async def choices() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """The usual folder, the recent ones, and the roots below which one can be picked."""
+        """Return the usual folder, the recent ones, and the roots below which one can be
+        picked.
+        """
         return json_response(await to_thread.run_sync(folder_choices, host, os.environ))
 
     @api.route("GET", "/api/folders/list", FolderList)
     async def list_folder(  # pyright: ignore[reportUnusedFunction] - a route
         path: Annotated[str, Query(max_length=4096)],
     ) -> Response:
-        """The folders in a folder below a root, without hidden ones."""
+        """List the folders in a folder below a root, without hidden ones."""
         return json_response(
             await to_thread.run_sync(
                 lambda: find_or_404(list_folders, host, os.environ, path)

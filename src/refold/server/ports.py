@@ -1,7 +1,7 @@
-"""Ports of a workspace elsewhere over REST: a page lists them, and opens one on this machine.
+"""Serves the ports of a workspace on another machine over REST: lists them, and opens one.
 
-The page links to what is opened. It has an origin and a host name of its own, which gets no cookie of
-this server (`place.elsewhere.place_ports`).
+The link to an opened port has a host name of its own, so no cookie of this server is sent
+to it (`place.elsewhere.place_ports`).
 """
 
 from typing import Annotated
@@ -22,20 +22,22 @@ _REACHED_BY_OTHERS = (
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_ports(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/ports", list[ListeningPort])
     async def list_ports(id_: str) -> Response:
-        """The ports of a workspace elsewhere on which the user's programs listen.
+        """List the ports of a workspace elsewhere on which the user's programs listen.
 
-        The `link` opens one on this machine; "": it is not open.
+        The `link` opens one on the machine of the server; "": it is not forwarded.
         """
         chat = await open_conversation(host, id_)
         return json_response(await to_thread.run_sync(chat.session.workspace.list_ports))
 
     @api.route("POST", f"{CONVERSATION_PATH}/ports/{{port}}", ListeningPort)
     async def open_port(id_: str, port: Annotated[int, Path(ge=1, le=65535)]) -> Response:
-        """Open a port on this machine, while the conversation is open there."""
+        """Forward a port to the machine of the server, while it has the conversation
+        open.
+        """
         if not host.paths.rights.recent:
             raise BadInput(_REACHED_BY_OTHERS.format(port=port))
         chat = await open_conversation(host, id_)

@@ -1,7 +1,7 @@
-"""Files of a workspace that a page shows: images, pages of a PDF, sheets, and HTML in a frame.
+"""Serves previews of workspace files: images, pages of a PDF, sheets, and HTML for a frame.
 
-What a page can show as text, it downloads as `files` has it. HTML gets a policy of its own: an
-opaque origin, nothing is loaded, and no script runs unless the user asks for that once, in a frame.
+Pages get text files through `files`. HTML is served for a frame with an opaque origin,
+which loads nothing. Its scripts run only if the user requests it for this view.
 """
 
 from typing import Annotated
@@ -43,7 +43,7 @@ def add_previews(api: Api, host: Host) -> None:
         ] = False,
         sec_fetch_dest: Annotated[str, Header(max_length=100)] = "",
     ) -> Response:
-        """An image, a page of a PDF as an image, or HTML for a frame."""
+        """Return an image, a page of a PDF as an image, or HTML for a frame."""
         chat = await open_conversation(host, id_)
         data = await to_thread.run_sync(read_file, chat, path)
         if kind := image_type(data):
@@ -51,8 +51,9 @@ def add_previews(api: Api, host: Host) -> None:
         if data.startswith(b"%PDF"):
             return await _pdf_page(chat, data, page)
         if path.lower().endswith(_HTML_SUFFIXES):
-            # In a tab of its own, a script could send what it holds to any address by leading
-            # there; the policy of our page keeps a frame from that. Old browsers send no header.
+            # In a tab of its own, a script could send its data to any address by navigating
+            # there; in a frame, the policy of our page prevents that. Old browsers send no
+            # header.
             framed = sec_fetch_dest in ("", "iframe")
             policy = _RUNNING_POLICY if run and framed else _STILL_POLICY
             headers = {"content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
@@ -63,7 +64,9 @@ def add_previews(api: Api, host: Host) -> None:
     async def read_sheet(  # pyright: ignore[reportUnusedFunction] - a route
         id_: str, path: str, sheet: Annotated[int, Query(ge=1, le=10_000)] = 1
     ) -> Response:
-        """The first rows of a sheet of an XLSX workbook, and the names of its sheets."""
+        """Return the first rows of a sheet of an XLSX workbook, and the names of its
+        sheets.
+        """
         chat = await open_conversation(host, id_)
         data = await to_thread.run_sync(read_file, chat, path)
         try:
@@ -73,6 +76,7 @@ def add_previews(api: Api, host: Host) -> None:
 
 
 async def _pdf_page(chat: Conversation, data: bytes, number: int) -> Response:
+    """Return a page of a PDF as an image; the header `x-pages` says how many it has."""
     try:
         drawn = await chat.session.workspace.draw_page(data, number)
     except ToolFailed as error:

@@ -1,1 +1,1 @@
-"""Skills: instructions for kinds of work, given to the model only when it needs them."""
+"""Reads skills: instructions for kinds of work, which the model reads only when necessary."""

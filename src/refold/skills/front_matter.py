@@ -1,8 +1,8 @@
-"""Parses the front matter of a SKILL.md: what is between the two lines `---`.
+"""Parses the front matter of a SKILL.md: the text between its first two lines `---`.
 
-Almost all of it is lines `key: words`. Those are parsed here, because every start reads them and
-loading PyYAML takes longer than everything else; PyYAML parses the rest. `discovery` knows the
-keys.
+Most front matter consists of lines `key: words`. This module parses these itself, because they
+are read at every start, and loading PyYAML would take longer than everything else. PyYAML
+parses all other front matter. `discovery` interprets the keys.
 """
 
 import re
@@ -15,14 +15,15 @@ MAX_FRONT_CHARS = 16 * 1024  # between the lines of dashes
 _MOST_BRACKETS = 100
 _FENCE_LINE = "---"
 _BLANK_CHARS = " \t"
-# What begins so, or holds this, YAML may read otherwise than as these words.
+# If the text begins with one of these, or contains one, YAML may not read it as plain
+# words.
 _SPECIAL_CHARS = "|>&*!%@`[{'\"?-"
 
 
 class FrontMatter(Struct, frozen=True):
-    """`values` are texts; a key with another type of value has None.
+    """The front matter of a file as texts, and `body`, the text after it.
 
-    `body` is what follows.
+    In `values`, a key whose value is not a text has None.
     """
 
     values: dict[str, str | None]
@@ -30,7 +31,7 @@ class FrontMatter(Struct, frozen=True):
 
 
 class BadFrontMatter(Exception):
-    """Says what is wrong, and in which line of the file, from 1."""
+    """Raised for invalid front matter, with the reason and the line number in the file."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(problem)
@@ -38,21 +39,27 @@ class BadFrontMatter(Exception):
 
 
 class Fields(Struct, frozen=True):
-    """`values` are as YAML has them; where plain lines are enough, texts."""
+    """The front matter of a file with all types of YAML, and `body`, the text after it.
+
+    If all its lines are plain `key: words`, all `values` are texts.
+    """
 
     values: dict[str, object]
     body: str
 
 
 def split(text: str) -> FrontMatter:
-    """The front matter and the body. Raises `BadFrontMatter`."""
+    """Return the front matter as texts, and the text after it. Raises `BadFrontMatter`."""
     lines, body = _split_at_fences(text)
     values = _parse_simple(lines)
     return FrontMatter(_texts(yaml_of(lines)) if values is None else values, body)
 
 
 def fields(text: str) -> Fields:
-    """All fields, also lists and numbers. Raises `BadFrontMatter`."""
+    """Return the front matter with lists and numbers, and the text after it.
+
+    Raises `BadFrontMatter`.
+    """
     lines, body = _split_at_fences(text)
     values = _parse_simple(lines)
     if values is None or None in values.values():
@@ -61,12 +68,15 @@ def fields(text: str) -> Fields:
 
 
 def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
-    """Parse lines of YAML; `first` is the number of the first. Raises `BadFrontMatter`."""
+    """Return the mapping that these lines of YAML contain. Raises `BadFrontMatter`.
+
+    `first` is the number of the first line in the file.
+    """
     text = "\n".join(lines)
-    # For thousands that are never closed PyYAML takes seconds.
+    # PyYAML takes seconds for thousands of brackets that are never closed.
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
         raise BadFrontMatter(first, f"it has more than {_MOST_BRACKETS} brackets")
-    import yaml  # only who wrote more than plain lines pays for it
+    import yaml  # imported late: only for files that are not plain lines
 
     try:
         data = yaml.safe_load(text)
@@ -84,6 +94,10 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
 
 
 def _split_at_fences(text: str) -> tuple[list[str], str]:
+    """Return the lines between the two lines ---, and the text after them.
+
+    Raises `BadFrontMatter` if a line --- is missing, or the front matter is too long.
+    """
     first, _, rest = text.removeprefix("\ufeff").replace("\r\n", "\n").partition("\n")
     if first.rstrip() != _FENCE_LINE:
         raise BadFrontMatter(1, "the file does not begin with a line ---")
@@ -102,7 +116,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
 
 
 def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
-    """The values of plain lines `key: words`; None if only a YAML parser can tell them."""
+    """Return the keys and texts of lines `key: words`; None if they need a YAML parser."""
     values = dict[str, str | None]()
     for line, nested in _entries(lines):
         key, colon, after = line.partition(":")
@@ -120,12 +134,14 @@ def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
 
 
 def _is_key(word: str) -> bool:
+    """Return whether the word is an ASCII letter with letters, digits, "-" or "_" after it."""
     first = word[:1]
     letters = word.replace("-", "_").replace("_", "a")
     return first.isascii() and first.isalpha() and letters.isalnum()
 
 
 def _is_quoted(text: str) -> bool:
+    """Return whether the text is in quotes, without the same quote or a backslash inside."""
     quote, inside = text[:1], text[1:-1]
     ends = len(text) > 1 and quote in "'\"" and text.endswith(quote)
     return ends and quote not in inside and "\\" not in inside
@@ -136,7 +152,7 @@ def _has_comment(text: str) -> bool:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each line that begins at the margin, and whether more belongs to it."""
+    """Yield each line that is not indented, and whether lines that belong to it follow."""
     index = 0
     while index < len(lines):
         line, index = lines[index], index + 1

@@ -1,11 +1,11 @@
-"""Templates: `/name <arg>` headings in a skills.md, each with its text.
+"""Reads and fills templates: `/name <arg>` headings in a skills.md, each with its text.
 
     ## /fix <file> <what>
     Fix {what} in {file}, and nothing else.
 
-In a file without such a heading, lines that are nothing but `/name <arg>` begin the templates.
-`<arg>` is required, `[arg]` is optional. The last one takes the rest of the line. `directories` has
-the files, and clients ask for missing arguments.
+In a file without such headings, a template begins at each line that is only `/name <arg>`.
+`<arg>` is required, `[arg]` is optional. The last argument takes the rest of the line.
+`directories` finds the files, and clients ask for missing arguments.
 """
 
 import re
@@ -33,7 +33,7 @@ _WORD_PATTERN = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 
 _PAIR_PATTERN = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
 
-_Section: TypeAlias = tuple[int, str, str, str]
+_Section: TypeAlias = tuple[int, str, str, str]  # line of the heading, name, slots, text
 
 
 class Placeholder(Struct, frozen=True):
@@ -42,7 +42,10 @@ class Placeholder(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """`where` is its file, as shown to the user."""
+    """A text with `{slots}` for arguments.
+
+    `where` is the path of its file as shown to the user.
+    """
 
     name: str
     slots: tuple[Placeholder, ...]
@@ -51,19 +54,19 @@ class Template(Struct, frozen=True):
 
     @property
     def usage(self) -> str:
-        """The slots as usage text: "<file> [what]"."""
+        """The slots as a usage text, like "<file> [what]"."""
         return " ".join(f"<{s.name}>" if s.needed else f"[{s.name}]" for s in self.slots)
 
     @property
     def about(self) -> str:
-        """Its first line, for a list."""
+        """The first line of the text, for a list of templates."""
         return next((line.strip() for line in self.text.splitlines() if line.strip()), "")
 
 
 def templates(
     places: Iterable[SkillFolder],
 ) -> tuple[tuple[Template, ...], tuple[str, ...]]:
-    """All templates, in order of precedence, and sentences about invalid ones."""
+    """Return all templates, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, Template](), list[str]()
     for place in places:
         try:
@@ -79,7 +82,7 @@ def templates(
             continue
         for template in _parse(text, place.called, problems):
             if template.name in taken and place.whose == "shipped":
-                continue  # that is what having one's own is for
+                continue  # users replace a shipped template by their own on purpose
             if template.name in taken:
                 problems.append(
                     f"the template /{template.name} in {escape_name(place.called)} is ignored: "
@@ -91,9 +94,10 @@ def templates(
 
 
 def slot_values(template: Template, text: str) -> dict[str, str]:
-    """The values of the slots from the words after `/name`.
+    """Return the values of a template's slots in `text`, the words after `/name`.
 
-    The last slot takes the rest. If all words are `slot=value`, the order does not matter.
+    The last slot takes the rest of the words. If all words are `slot=value`, their order is
+    free.
     """
     if named := _values_by_name(template, text.strip()):
         return named
@@ -110,7 +114,7 @@ def slot_values(template: Template, text: str) -> dict[str, str]:
 
 
 def _values_by_name(template: Template, text: str) -> dict[str, str]:
-    """The values of `slot=value` words; nothing if any word is something else."""
+    """Return the values in words like `slot=value`; {} if any word is different."""
     slots = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
     values, position = dict[str, str](), 0
     while position < len(text):
@@ -125,7 +129,7 @@ def _values_by_name(template: Template, text: str) -> dict[str, str]:
 
 
 def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The slots that the user has to be asked for."""
+    """Return the required slots without a value, which the user must be asked for."""
     return tuple(
         slot.name
         for slot in template.slots
@@ -134,10 +138,9 @@ def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def fill(template: Template, values: Mapping[str, str], words: str = "") -> str:
-    """The template's text with its slots filled.
+    """Return the text of a template with its slots filled.
 
-    `words` are appended if the template has no slot for them. What is filled in is not
-    expanded again: `{x}` in it stays.
+    `words` follow the text if the template has no slots. A `{slot}` in a value is not filled.
     """
     names = {slot.name for slot in template.slots}
 
@@ -150,6 +153,7 @@ def fill(template: Template, values: Mapping[str, str], words: str = "") -> str:
 
 
 def _parse(text: str, label: str, problems: list[str]) -> Iterator[Template]:
+    """Yield the valid templates in a text, and add to `problems` what is wrong with others."""
     sections = tuple(_sections_by(_HEADING_PATTERN, text)) or tuple(
         _sections_by(_BARE_HEADING, text)
     )
@@ -177,6 +181,7 @@ def _parse(text: str, label: str, problems: list[str]) -> Iterator[Template]:
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
+    """Yield the sections below the headings that match, except headings in fenced code."""
     head: tuple[int, str, str] | None = None
     body, fence = list[str](), ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -195,12 +200,13 @@ def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
 
 
 def _stray_heading_line(text: str) -> int:
-    """The first line that looks like the heading of a template; 0: none does."""
+    """Return the number of the first line that looks like a template's heading, or 0."""
     lines = enumerate(text.splitlines(), start=1)
     return next((number for number, line in lines if _STRAY_PATTERN.match(line)), 0)
 
 
 def _slots(text: str) -> tuple[Placeholder, ...] | None:
+    """Parse the arguments in a heading; None if they are invalid, or two have the same name."""
     placeholders, position = list[Placeholder](), 0
     while position < len(text):
         slot = _SLOT_PATTERN.match(text, position)

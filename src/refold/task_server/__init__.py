@@ -1,5 +1,5 @@
-"""refold as tools for other agents, over MCP: what they start as `refold mcp serve`.
+"""Serves refold as tools to other agents over MCP, as `refold mcp serve`.
 
-It is a client, as the terminal is. `refold.mcp` is the other side: servers that refold uses.
-It needs the extra `mcp`, with the official SDK.
+It is a client, like the terminal. `refold.mcp` is the other direction: there refold uses
+MCP servers. Needs the extra `mcp`, which has the official SDK.
 """

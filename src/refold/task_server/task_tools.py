@@ -1,9 +1,9 @@
-"""The tools that other agents see, and how a question reaches the user at the other end.
+"""The tools that other agents see, and how a question reaches the user of such an agent.
 
-The agent that calls cannot answer for its user: a question is put by elicitation, which its
-program shows. Since 2026-07-28 the protocol carries it in the result of the call, and the
-answer with the repeated call; before that, in a request of its own. `delegated_tasks` has
-what runs.
+A question is sent by elicitation of MCP: the calling program shows it to its user, and its
+agent cannot answer it. Since the protocol of 2026-07-28 the result of a call contains the
+question, and a repeated call contains the answer. Before that, the question is a request of
+its own. `delegated_tasks` runs the tasks.
 """
 
 import json
@@ -52,6 +52,7 @@ class TaskState(BaseModel):
 
 
 def server(tasks: DelegatedTasks) -> MCPServer:
+    """Return an MCP server whose tools start and follow these tasks."""
     mcp_server = MCPServer(
         "refold",
         title="refold",
@@ -127,6 +128,7 @@ class TaskTools:
 
 
 def state_of(task: DelegatedTask) -> TaskState:
+    """Return the state of a task, as its tools return it."""
     state = TaskState(
         task_id=task.id, session=task.session.id, state=task.state, steps=list(task.new_steps()),
         questions=[_describe_question(item) for item in task.questions], files=dict(task.files),
@@ -149,7 +151,7 @@ def _can_ask(ctx: Context) -> bool:
 
 
 async def _ask(question: Question, ctx: Context) -> Answer:
-    """Ask in a request of its own."""
+    """Ask the user in a separate request to the calling program, and return the answer."""
     try:
         result = await ctx.request_context.session.elicit_form(
             _describe_question(question),
@@ -162,7 +164,7 @@ async def _ask(question: Question, ctx: Context) -> Answer:
 
 
 def _input_request(task: DelegatedTask) -> types.InputRequiredResult:
-    """The questions of the task, as a form for the user of the calling program."""
+    """Return the questions of the task as a form for the user of the calling program."""
     return types.InputRequiredResult(
         input_requests={
             key_of(question): types.ElicitRequest(
@@ -176,6 +178,7 @@ def _input_request(task: DelegatedTask) -> types.InputRequiredResult:
 
 
 def _take_answers(task: DelegatedTask, ctx: Context) -> None:
+    """Pass the answers in the request on to the task; other questions stay open."""
     responses: Mapping[str, object] = ctx.input_responses or {}
     for question in task.questions:
         result = responses.get(key_of(question))
@@ -184,6 +187,7 @@ def _take_answers(task: DelegatedTask, ctx: Context) -> None:
 
 
 def _describe_question(question: Question) -> str:
+    """Return the text that the user reads: questions of the model, or one about a call."""
     if question.asks:
         return "\n".join(visible(part.question) for part in question.asks)
     asker = f"{question.who}: " if question.who else ""
@@ -193,6 +197,7 @@ def _describe_question(question: Question) -> str:
 
 
 def _schema(question: Question) -> dict[str, Any]:
+    """Return the form of a question: a field for each part, or "allow" for a call."""
     if not question.asks:
         allow = {"type": "boolean", "title": "Allow this call"}
         return {"type": "object", "properties": {"allow": allow}, "required": ["allow"]}
@@ -207,6 +212,10 @@ def _schema(question: Question) -> dict[str, Any]:
 
 
 def _answer(question: Question, result: types.ElicitResult) -> Answer:
+    """Return the answers to the model's questions as a list, or whether a call is allowed.
+
+    If the user gave no answer, return a sentence that says so.
+    """
     content = result.content or {}
     if question.asks and isinstance(question.asks[0].form, Form):
         values = {name: value for name, value in content.items() if value is not None}
@@ -220,7 +229,7 @@ def _answer(question: Question, result: types.ElicitResult) -> Answer:
 
 @contextmanager
 def _translate_errors() -> Generator[None]:
-    """Errors of ours, as the other agent reads them."""
+    """Raise our errors as errors that the other agent reads."""
     try:
         yield
     except RefoldError as error:

@@ -1,1 +1,1 @@
-"""The line terminal: reads from the keyboard, sends orders to the session, prints its documents."""
+"""The line terminal: reads what the user types, sends orders to the session, prints its events."""

@@ -1,6 +1,6 @@
-"""A clock that advances only when something sleeps on it, or when a test moves it.
+"""A clock for tests: it advances only when code sleeps on it, or when a test moves it.
 
-Pass it to whatever takes the time as a value: `Recorder(clock=clock)`,
+Pass it to code that takes a clock or a sleep function: `Recorder(clock=clock)`,
 `RetryingProvider(inner, sleep=clock.sleep)`. Nothing really waits.
 """
 
@@ -8,7 +8,10 @@ import anyio.lowlevel
 
 
 class Clock:
-    """Seconds since 1970. It may be set back, as clocks of laptops are."""
+    """Returns `now`, in seconds since 1970, when it is called.
+
+    `slept` has the seconds of each sleep. A test may also set the clock back.
+    """
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -18,11 +21,13 @@ class Clock:
         return self.now
 
     def jump(self, seconds: float) -> None:
-        """Move by so much; a negative number goes back."""
+        """Move the clock by `seconds`; a negative number moves it back."""
         self.now += seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Advance the clock at once, instead of waiting. Can be cancelled."""
+        """Advance the clock by `seconds` at once, without waiting. Like a real sleep, it can be
+        cancelled.
+        """
         await anyio.lowlevel.checkpoint()
         self.slept.append(seconds)
         self.now += seconds

@@ -1,7 +1,8 @@
-"""A server that deviates from its protocol now and then, in the weather of a provider.
+"""A model server for tests that sometimes deviates from its protocol or fails.
 
-`Deviating` answers requests with a script, and there are overloads, broken connections, and some
-deviation of `deviation_table` in a share of its answers. The same seed gives the same.
+`Deviating` gives scripted answers. Some of them are replaced by overloads or broken
+connections, and a given share has a deviation of `deviation_table`. The same seed gives the
+same answers.
 
     async with wire_server(Deviating("openai-chat", reply, seed=7, rate=0.03)) as server:
         ...
@@ -17,11 +18,12 @@ from refold.testing.wire_server import Answer, ReceivedRequest
 
 
 class Deviating:
-    """Answers for `wire_server`: those of `reply`, in bad weather.
+    """The answers of a `wire_server`: those of `reply`, some of them with a failure.
 
-    Every `reset_every`-th answer breaks off in the middle (0: none does); while `overloaded`
-    says so, requests are refused with 529; and a share of `rate` of the other answers deviates.
-    `happened` counts what was done, by name.
+    While `overloaded` returns true, requests are refused with status 529. Every
+    `reset_every`-th other answer breaks off in the middle; with 0, none does. Of the remaining
+    answers, the share `rate` deviates from the protocol. `happened` counts the failures by
+    name.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Runs a function of ours over some bytes in a process of its own, with bounds of time and memory.
+"""Runs one of refold's functions in a separate process, with limits of time and memory.
 
-For libraries that read untrusted files: a few kilobytes can take gigabytes, run forever or crash
-the process. Commands of a model run in `place`.
+It is for libraries that read untrusted files: a few kilobytes can take gigabytes, run forever
+or crash the process. Commands of a model run in `place`.
 """
 
 import sys
@@ -12,7 +12,7 @@ from refold import programs
 from refold.plugins import trusted_path
 
 MAX_SECONDS = 20.0
-MAX_MEMORY_BYTES = 1024 * 1024 * 1024  # bytes of address space
+MAX_MEMORY_BYTES = 1024 * 1024 * 1024  # of address space
 BOUNDS_TEXT = f"more than {MAX_MEMORY_BYTES >> 20} MB of memory or {MAX_SECONDS:.0f} s"
 _RUN_SCRIPT = (
     "import sys; sys.path[:] = sys.argv[4:]; from importlib import import_module; "
@@ -26,13 +26,15 @@ class LimitExceeded(Exception):
 
 
 class CannotRead(Exception):
-    """The function called `exit_unreadable`; the message is its reason."""
+    """Raised if the function in the process called `exit_unreadable`. The message is its
+    reason.
+    """
 
 
 def run_bounded(function: Callable[[str], None], content: bytes, argument: str) -> str:
-    """Return what `function(argument)` prints, with `content` as its standard input.
+    """Run `function(argument)` with `content` as its standard input. Return what it prints.
 
-    It must be a function of a module: the new process imports it.
+    `function` must be at the top level of a module, because the new process imports it.
     """
     with TemporaryFile() as file:
         file.write(content)
@@ -54,6 +56,6 @@ def run_bounded(function: Callable[[str], None], content: bytes, argument: str) 
 
 
 def exit_unreadable(reason: str) -> None:
-    """End this process, because the input is invalid."""
+    """Exit the process in which this runs, and report that the input is invalid."""
     sys.stderr.write(" ".join(reason.split()))
     sys.exit(_CANNOT_READ)

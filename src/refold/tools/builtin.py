@@ -18,17 +18,18 @@ TOOLS_GROUP = "refold.tools"  # the group of entry points
 @cache
 def builtin() -> tuple[Tool, ...]:
     tools, problems = load_tools(own_plugins(TOOLS_GROUP))
-    assert not problems, problems  # the installation is damaged
+    assert not problems, problems  # problems mean that the installation is damaged
     return tools
 
 
 def load_tools(
     plugins: Iterable[Plugin], reserved_names: Collection[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """The tools of these entry points, and sentences about those that were left out.
+    """Load the tools of these entry points. Return them, and a sentence for each one that is
+    left out.
 
-    One whose name is taken, or that cannot be loaded, is left out with all others of its
-    entry point.
+    If the name of one tool is taken, or if it cannot be loaded, all tools of its entry point
+    are left out.
     """
     names = set(reserved_names)
     tools, problems = list[Tool](), list[str]()
@@ -46,6 +47,7 @@ def load_tools(
 
 
 def _tools(plugin: Plugin) -> Iterator[Tool]:
+    """Yield the tools that a plug-in offers. Raises its error if an item is not a tool."""
     loaded = plugin.load()
     objects = (
         cast("Iterable[object]", loaded) if isinstance(loaded, list | tuple) else (loaded,)
@@ -65,6 +67,7 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
 
 
 def _read_types(plugin: Plugin, tool: Tool) -> None:
+    """Raise an error that names the plug-in if the parameter types of its tool are invalid."""
     try:
         tool.signature()
     except Exception as error:

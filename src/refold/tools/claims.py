@@ -1,7 +1,7 @@
 """The tool `claim`: records what an agent found, with evidence that can be checked.
 
-The port checks the evidence at once, so that a wrong claim can still be corrected. A
-claim is never evidence itself.
+The evidence is checked at once, so that the agent can still correct a wrong claim. A claim
+never counts as evidence for another one.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
-_MAX_NAME_CHARS = 60  # of a claim, to recognize it
+_MAX_NAME_CHARS = 60  # for a claim's name in a list
 
 
 class Checks(Protocol):
@@ -46,6 +46,7 @@ async def claim(
 
 
 def _row(number: int, checked: CheckedClaim) -> str:
+    """Return a line for the model about a checked claim, with advice unless it is supported."""
     name = shorten(" ".join(checked.claim.claim.split()), _MAX_NAME_CHARS)
     advice = {
         "contradicted": " Not accepted: correct it, or leave it out.",

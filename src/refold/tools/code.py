@@ -1,7 +1,8 @@
-"""The tools `symbols`, `references`, `diagnostics` and `repo_map`: what is known of source code.
+"""The tools `symbols`, `references`, `diagnostics` and `repo_map`: questions about source code.
 
-They know it through a port, which `code.source_code` implements with language servers and
-grammars, and `code.repomap` with its map of the repository. This module makes the text, whose length is bounded.
+The port `SourceCode` answers them. `code.source_code` implements it with language servers and
+grammars, and `code.repomap` with its map of the repository. This module renders the answers as
+text of limited length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,18 +18,18 @@ from refold.values.printable_names import shorten
 from refold.values.text import clean
 from refold.values.tools import Effect
 
-_MAX_ANSWER_LINES = 300  # of one answer
-# Of a line of code, and of a problem's message.
+_MAX_ANSWER_LINES = 300  # in one answer
+# The lengths of a line of code, and of a problem's message.
 _MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = 200, 600
 _MAX_SYMBOL_CHARS = 200
-_MAP_TOKENS = 1_500  # of one map of the repository
+_MAP_TOKENS = 1_500  # in one map of the repository
 _MAX_FOCUS_WORDS = 20
 
 
 class Symbol(Struct, frozen=True):
-    """`path` is absolute, `line` counts from 1, and `inside` names the enclosing symbol.
+    """A definition in source code. `path` is absolute, and lines count from 1.
 
-    `last_line` is 0 if it is not known.
+    `inside` names the enclosing symbol. `last_line` is 0 if it is not known.
     """
 
     name: str
@@ -56,7 +57,9 @@ class Problem(Struct, frozen=True):
 
 
 class CodeAnswer(Struct, frozen=True):
-    """The source of the answer, and sentences about what is missing."""
+    """An answer about source code: which program gave it, and sentences about what is missing
+    in it.
+    """
 
     by: str
     notes: tuple[str, ...] = ()
@@ -72,17 +75,17 @@ class Mentions(CodeAnswer, frozen=True):
 
 
 class Problems(CodeAnswer, frozen=True):
-    """The problems found. `files` are the files that were checked."""
+    """Problems in source code. `files` are the files that were checked."""
 
     files: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 class SourceCode(Protocol):
-    """Each method raises `ToolFailed` with the reason."""
+    """Answers questions about source code. Each method raises `ToolFailed` with the reason."""
 
     async def list_symbols(self, file: Real, query: str) -> Symbols:
-        """Return the symbols of a file whose names contain `query`."""
+        """Return the symbols of a file whose names contain `query`; "" matches every name."""
         ...
 
     async def find_symbols(self, query: str) -> Symbols:
@@ -90,15 +93,17 @@ class SourceCode(Protocol):
         ...
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
-        """Where the symbol on this line is defined, and where it is used."""
+        """Return the places where the symbol on this line is defined and used."""
         ...
 
     async def problems(self, files: Sequence[Real]) -> Problems:
-        """The problems of these files. Files of other languages are left out."""
+        """Return the problems of these files. Files in unsupported languages are left out."""
         ...
 
     async def outline(self, focus: Sequence[str], tokens: int) -> str:
-        """The map of the repository around these files, symbols and words, as text."""
+        """Return the map of the repository around the files, symbols and words in `focus`, as
+        text.
+        """
         ...
 
 
@@ -185,7 +190,7 @@ async def repo_map(
 
 
 def problem_line(problem: Problem, files: Files) -> str:
-    """A problem as one line: `src/a.py:3: error: …`"""
+    """Return a problem as one line, such as `src/a.py:3: error: …`"""
     code = f" ({one_line(problem.code, _MAX_SYMBOL_CHARS)})" if problem.code else ""
     message = one_line(problem.message, _MAX_MESSAGE_CHARS)
     location = f"{files.display_name(Real(problem.path))}:{problem.line}"
@@ -193,6 +198,7 @@ def problem_line(problem: Problem, files: Files) -> str:
 
 
 def _reply(answer: CodeAnswer, lines: Sequence[str], body: str) -> Reply:
+    """Return the reply with as many lines as fit. `body` summarizes it for the user."""
     left_out = len(lines) - _MAX_ANSWER_LINES
     ellipsis = [f"… and {left_out:,} more. Ask about less."] if left_out > 0 else []
     notes = [f"({note})" for note in answer.notes]
@@ -206,6 +212,7 @@ def _dotted_name(symbol: Symbol) -> str:
 
 
 def _mention(mention: Mention, files: Files) -> str:
+    """Return a mention as one line: the place, and the text of its line if that is known."""
     text = (
         f": {shorten(mention.text.strip(), _MAX_LINE_CHARS)}"
         if mention.text.strip()
@@ -215,7 +222,10 @@ def _mention(mention: Mention, files: Files) -> str:
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """Text of another program on one line, so that it cannot imitate our lines."""
+    """Return text of another program on one line, shortened to `max_chars`.
+
+    With several lines, it could imitate the output of refold.
+    """
     return shorten(" ".join(clean(text).split()), max_chars)
 
 

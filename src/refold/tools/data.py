@@ -1,7 +1,7 @@
-"""The tools `json_query` and `calc`: data without a program that has to be run.
+"""The tools `json_query` and `calc`: query JSON and compute without running a program.
 
-`exact_calc` evaluates, `json_query` runs in a process with bounds. Python code is for
-`python_tool`.
+`exact_calc` evaluates expressions. `json_query` runs in a process with limits. `python_tool`
+runs Python code.
 """
 
 from functools import partial

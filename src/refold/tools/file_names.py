@@ -1,6 +1,7 @@
-"""Suggests names that are similar to that of a missing file.
+"""Suggests names of files that are similar to the name of a missing file.
 
-A model that misremembers a name gets the right one without another call. Only names inside the workspace are listed.
+A model that misremembers a name gets the right one without another call. Only names inside the
+workspace are listed.
 """
 
 import posixpath
@@ -14,7 +15,7 @@ _MAX_LISTED_FILES = 8  # files listed if no name is similar
 
 
 def similar_names_text(files: Files, real: Real) -> str:
-    """A sentence with names that the missing file `real` may mean, or ""."""
+    """Return a sentence with names of files that the missing `real` may mean, or ""."""
     above = Real(posixpath.dirname(real))
     if files.outside(real) is not None or files.kind(above) != "directory":
         return ""

@@ -1,13 +1,12 @@
-"""Images for models: what may be sent, and how an image is made to fit.
+"""Decides which images may be sent to models, and scales an image down if it is too large.
 
-Every image passes `fit_image`: of a tool, of an MCP server, attached or pasted
-(`session.recorder` calls it). It decodes the file in a process with bounds of memory and
-time, and scales what is too large.
-`provider.image_fallback` leaves out an image that a provider refuses all the same.
+Every image passes `fit_image`, whether it comes from a tool or an MCP server, or is attached or
+pasted (`session.recorder` calls it). It decodes the file in a process with limits of memory and
+time. `provider.image_fallback` leaves out an image that a provider refuses nevertheless.
 
-The limits are the same for every provider: the journal holds what is sent, a session can
-change its provider, and a prefix that a provider has cached stays valid. Checks without a
-library would not notice most damage.
+The limits are the same for every provider: the journal holds what is sent, a session can change
+its provider, and a prefix that a provider has cached stays valid. Without a library for images,
+most damage to a file would not be noticed.
 """
 
 import sys
@@ -23,18 +22,21 @@ from refold.values.image_files import image_type, pixel_size
 
 VISIBLE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_FILE_BYTES = 30_000_000
-# A third more in base64: Anthropic takes 5 MB of it, Gemini and OpenAI more.
+# Base64 is a third longer: Anthropic accepts 5 MB of it, Gemini and OpenAI more.
 MAX_SENT_BYTES = 3_700_000
-# Anthropic accepts no larger ones in a request with many; OpenAI and Gemini scale to less.
+# Anthropic accepts no larger images in a request with many; OpenAI and Gemini scale to
+# less.
 MAX_SIDE_PIXELS = 2_000
-_MAX_UNSCALED_SIDE_PIXELS = 8_000  # that Anthropic accepts in a request with few images
-_MAX_PIXELS = 100_000_000  # that are decoded
-_SMALLEST_SIDE_PIXELS = 250  # to which an image with too many bytes is scaled
+_MAX_UNSCALED_SIDE_PIXELS = 8_000  # the limit of Anthropic in a request with few images
+_MAX_PIXELS = 100_000_000  # larger images are not decoded
+_SMALLEST_SIDE_PIXELS = 250  # the smallest result of scaling an image with too many bytes
 _INSTALL_HINT = "pip install 'refold[images]' for refold to scale images"
 
 
 class _Printed(Struct, frozen=True):
-    """The output of the process: the type, the old and new size, and the new file, if any."""
+    """What the process prints: the type, the size before and after, and the new file if it
+    changed.
+    """
 
     kind: str
     was: tuple[int, int]
@@ -43,9 +45,10 @@ class _Printed(Struct, frozen=True):
 
 
 def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
-    """An image of a type that models see. Raises `BadInput` for anything else.
+    """Return `content` as an image of a type that models accept. Raises `BadInput` for other
+    content.
 
-    `size` is the full length if `content` is only the beginning.
+    `size` is the length of the file if `content` is only its beginning.
     """
     size = size or len(content)
     kind = image_type(content)
@@ -62,7 +65,7 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
 
 
 def image_file(path: Path, name: str) -> ImageData:
-    """The image in a file. Raises `BadInput` if it has none that can be shown."""
+    """Return the image in a file. Raises `BadInput` if the file has no image that can be shown."""
     try:
         content, size = read_regular(path, MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -71,9 +74,10 @@ def image_file(path: Path, name: str) -> ImageData:
 
 
 def fit_image(image: ImageData) -> FittedImage:
-    """`image` as every provider accepts it. Raises `BadInput` for one that cannot be shown.
+    """Return `image` in a form that every provider accepts. Raises `BadInput` if that is
+    impossible.
 
-    Its type follows from its bytes, not from its name.
+    The type is recognized by the bytes of the image, not by its name.
     """
     name = image.name or "the image"
     image = image_data(image.content, name)
@@ -102,7 +106,9 @@ def fit_image(image: ImageData) -> FittedImage:
 
 
 def _check_unscaled(image: ImageData) -> ImageData:
-    """Check an image without Pillow. Raises `BadInput` if it is too large."""
+    """Return an image that needs no scaling, if Pillow is missing. Raises `BadInput` if it is
+    too large.
+    """
     width, height = pixel_size(image.content) or (0, 0)
     if max(width, height) > _MAX_UNSCALED_SIDE_PIXELS:
         raise BadInput(
@@ -126,7 +132,10 @@ _PNG_END = b"IEND\xaeB`\x82"
 
 
 def print_fitted(_name: str) -> None:
-    """The image on standard input as it can be sent, in a process with bounds."""
+    """Print the image on standard input in a form that can be sent.
+
+    This runs in a process with limits.
+    """
     from io import BytesIO
     from warnings import simplefilter
 
@@ -134,8 +143,8 @@ def print_fitted(_name: str) -> None:
 
     from refold.tools.bounded_process import exit_unreadable
 
-    simplefilter("ignore")  # of harmless damage, which would be printed
-    Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
+    simplefilter("ignore")  # warnings about harmless damage would be printed
+    Image.MAX_IMAGE_PIXELS = None  # the sizes are compared below
     content, mended = sys.stdin.buffer.read(), False
     try:
         try:

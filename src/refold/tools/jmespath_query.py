@@ -1,7 +1,7 @@
-"""Runs a JMESPath expression over JSON, in a process with bounds.
+"""Runs a JMESPath expression over JSON, in a process with limits.
 
-JMESPath has no loops, but an expression of a hundred characters can double a list a hundred
-times. `data` has the tool.
+JMESPath has no loops, but an expression of a hundred characters can double a list a hundred times.
+`data` has the tool.
 """
 
 import json
@@ -21,7 +21,10 @@ _MAX_RESULT_CHARS = 2_000_000
 
 
 def query(content: bytes, expression: str, name: str) -> str:
-    """Return the result as indented JSON. Raises `ToolFailed`."""
+    """Run a query over JSON, and return its result as indented JSON. Raises `ToolFailed`.
+
+    `name` is the name of the data for messages.
+    """
     if len(expression) > _MAX_EXPRESSION_CHARS:
         raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     if "\0" in expression:
@@ -37,7 +40,7 @@ def query(content: bytes, expression: str, name: str) -> str:
 
 
 def print_query(expression: str) -> None:
-    """Print the result of the query over the JSON on standard input."""
+    """Print the result of a query over the JSON on standard input, in a process with limits."""
     import jmespath  # pyright: ignore[reportMissingTypeStubs] - it has none
     from jmespath.exceptions import (  # pyright: ignore[reportMissingTypeStubs]
         JMESPathError,
@@ -57,7 +60,7 @@ def print_query(expression: str) -> None:
 
 
 def _read(content: bytes) -> Any:
-    """JSON, or JSON Lines as a list."""
+    """Parse JSON; JSON Lines become a list."""
     text = content.decode("utf-8-sig")
     try:
         return json.loads(text)
@@ -69,10 +72,11 @@ def _read(content: bytes) -> Any:
             return [json.loads(row) for row in rows]
         except ValueError:
             pass
-        raise
+        raise  # the error of the text as a whole
 
 
 def _write(result: Any) -> None:
+    """Print the result as JSON, up to a limit; a last line says that more was left out."""
     left = _MAX_RESULT_CHARS
     encoder = json.JSONEncoder(ensure_ascii=False, indent=1)
     for piece in encoder.iterencode(result):

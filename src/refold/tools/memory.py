@@ -1,6 +1,6 @@
-"""The tool `memory_write`: keeps a note for later sessions.
+"""The tool `memory_write`: stores a note for later sessions.
 
-A note must be what the user said; the port checks that, and stores the notes.
+A note must be what the user said. The port `Notebook` checks that, and stores the notes.
 """
 
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -16,12 +16,13 @@ Place: TypeAlias = Literal["preferences", "person", "facts", "decisions", "corre
 
 
 class Notebook(Protocol):
-    """Notes that outlive the session."""
+    """Stores notes that outlive the session."""
 
     async def write(self, section: str, text: str, replaces: str) -> str:
-        """Save a note, and return a line on what was done.
+        """Save a note, and return a line about what was done.
 
-        Raises `ToolFailed` if the user has not said it, or `replaces` is not a note.
+        `replaces` is the text of a note to replace, or "". Raises `ToolFailed` if the user has
+        not said `text`, or if there is no note `replaces`.
         """
         ...
 

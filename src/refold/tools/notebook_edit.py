@@ -1,6 +1,6 @@
 """The tool `notebook_edit`: changes one cell of a Jupyter notebook.
 
-`notebook_cells` does it; `document_text` renders notebooks for reading.
+`notebook_cells` changes the text; `document_text` renders notebooks for reading.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Documentation of an installed package: `docs_lookup` without the network.
+"""Looks up the documentation of a package, for the tool `docs_lookup`, without the network.
 
-`python_docs` and `npm_docs` read what is installed in the workspace, without importing or
-running any of it. For a package that is not there, this module has the addresses of
-documentation sites; `web_fetch` reads them. `tools.web` has the tool.
+`python_docs` and `npm_docs` read packages that are installed in the workspace, without
+importing or running any of them. For a package that is not installed, this module names
+documentation sites, which `web_fetch` can read. `tools.web` has the tool.
 """
 
 import re
@@ -20,12 +20,12 @@ from refold.values.printable_names import shorten
 from refold.values.text import mark_as_outside
 
 NAME_PATTERN = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
-_MAX_WHOLE_SYMBOLS = 3  # shown with their whole documentation
-_MAX_DOC_CHARS = 2_000  # of one symbol
+_MAX_WHOLE_SYMBOLS = 3  # symbols shown with their whole documentation
+_MAX_DOC_CHARS = 2_000  # for one symbol
 _MAX_README_CHARS, _MAX_SECTION_CHARS, _MAX_SECTIONS = 8_000, 2_000, 3
 _MAX_LINE_CHARS = 160
 
-# For each language: files that say that a project is written in it, and its sites.
+# For each language: files that show that a project is written in it, and its sites.
 DOCUMENTATION_SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
     "Python": (("pyproject.toml", "requirements.txt", "setup.py"),
                ("https://pypi.org/project/{name}/", "https://{name}.readthedocs.io/",
@@ -53,7 +53,10 @@ DOCUMENTATION_SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = Map
 
 
 def lookup(files: Files, package: str, query: str) -> Reply:
-    """Look a package up. Raises `ToolFailed` for an invalid name."""
+    """Return the documentation of a package, or the sites that may have it.
+
+    `query` is part of a name, or words. Raises `ToolFailed` for an invalid name.
+    """
     name = package.strip()
     if not NAME_PATTERN.fullmatch(name) or ".." in name or len(query) > 200:
         raise ToolFailed(
@@ -87,6 +90,7 @@ def lookup(files: Files, package: str, query: str) -> Reply:
 
 
 def _docs_text(docs: PackageDocs, query: str) -> str:
+    """Return the documentation for the model: with a query its matches, else an overview."""
     lines = [f"{docs.name} {docs.version}: {docs.summary}".rstrip(": ")]
     lines += docs.links
     if not words_of(query):
@@ -116,7 +120,7 @@ def _docs_text(docs: PackageDocs, query: str) -> str:
 
 
 def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
-    """The parts of a readme, by its headings, that hold all the words."""
+    """Return the sections of a readme that contain all the words, up to a limit."""
     parts = re.split(r"(?m)^(?=#{1,4} )", readme)
     return [part.strip() for part in parts if all(w in part.casefold() for w in words)][
         :_MAX_SECTIONS
@@ -128,7 +132,11 @@ def _shorten(text: str, max_chars: int) -> str:
 
 
 def _sites(files: Files, name: str, query: str) -> str:
-    """Addresses of documentation for the languages of this workspace, or for all languages."""
+    """Return the addresses of sites that may document a package, for the languages of the
+    workspace.
+
+    If no language is recognized, return those for all languages.
+    """
     names = {item.name for item in files.items(files.real("."))}
     own = {
         language: sites

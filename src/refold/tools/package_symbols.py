@@ -1,6 +1,6 @@
-"""Facts about an installed package, and which of its symbols match a query.
+"""Describes an installed package, and finds the symbols in it that match a query.
 
-`python_docs` and `npm_docs` fill it in, and `package_docs` writes it down.
+`python_docs` and `npm_docs` read the packages, and `package_docs` renders the result.
 """
 
 import re
@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files
 
-_MAX_SYMBOLS = 10  # shown
+_MAX_SYMBOLS = 10  # the number of shown symbols
 _MAX_FILE_BYTES = 1_000_000  # longer files are left out
 
 
 class Symbol(Struct, frozen=True):
-    """A function, class or type: `name` with all that it is in, `signature` in its language."""
+    """A function, class or type. `name` includes the names of the classes around it."""
 
     name: str
     signature: str
@@ -26,7 +26,7 @@ class Symbol(Struct, frozen=True):
 
 
 class PackageDocs(Struct, frozen=True):
-    """An installed package. `names` are its public names at the top level."""
+    """The documentation of a package. `names` are its public names at the top level."""
 
     name: str
     version: str
@@ -39,12 +39,12 @@ class PackageDocs(Struct, frozen=True):
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """The words of a query in lower case: `Client.get` is two."""
+    """Return the words of a query in lower case. `Client.get` has two words."""
     return tuple(re.findall(r"\w+", query.casefold()))
 
 
 def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
-    """The symbols that match the query, the best first."""
+    """Return the symbols that match the query, the best first."""
     scored = [(score, symbol) for symbol in symbols if (score := _score(symbol, query)) > 0]
     scored.sort(
         key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
@@ -53,6 +53,7 @@ def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
 
 
 def _score(symbol: Symbol, query: str) -> int:
+    """Return how well a symbol matches a query: 0 for not at all, 20 for its exact name."""
     words, name = words_of(query), symbol.name.casefold()
     if not words:
         return 0
@@ -74,7 +75,7 @@ def with_query(docs: PackageDocs, symbols: Iterable[Symbol], query: str) -> Pack
 
 
 def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
-    """Names and kinds of the entries of a folder; empty if it is missing or unreadable."""
+    """Return the name and kind of each entry of a folder; () if it is missing or unreadable."""
     try:
         real = files.real(folder)
         if files.kind(real) != "directory":
@@ -85,7 +86,7 @@ def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
 
 
 def text_of(files: Files, path: str) -> str:
-    """The text of a file; "" if it is missing, too long, or not readable without asking."""
+    """Return the text of a file; "" if it is missing, too long, or not readable without asking."""
     try:
         real = files.real(path)
         if files.why_hidden(real):

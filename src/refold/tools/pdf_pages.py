@@ -1,4 +1,4 @@
-"""Pages of a PDF as images, drawn in a process with bounds. Their text is in `document_text`."""
+"""Draws pages of a PDF as images, in a limited process. `document_text` extracts the text."""
 
 import base64
 import struct
@@ -17,19 +17,19 @@ from refold.tools.bounded_process import (
     run_bounded,
 )
 
-_PIXELS_PER_POINT = 1.5  # 108 in an inch
+_PIXELS_PER_POINT = 1.5  # 108 pixels per inch
 _MAX_SIDE_PIXELS = 2000
 
 
 class PdfPage(Struct, frozen=True):
-    """One page as a PNG, and the number of pages that there are."""
+    """One page of a PDF as a PNG, and the number of pages in the document."""
 
     png: bytes
     pages: int
 
 
 def draw_page(content: bytes, number: int) -> PdfPage:
-    """Draw the page with this number, from 1. Raises `ToolFailed`."""
+    """Draw the page with this number, from 1. Raises `ToolFailed` if that is impossible."""
     if find_spec("pypdfium2") is None:
         raise ToolFailed("pages of a PDF are shown with: pip install 'refold[docs]'")
     try:
@@ -45,7 +45,9 @@ def draw_page(content: bytes, number: int) -> PdfPage:
 
 
 def print_page(number: str) -> None:
-    """A page of the PDF on standard input, in a process with bounds."""
+    """Draw a page of the PDF on standard input, and print it. This runs in a process with
+    limits.
+    """
     import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     try:
@@ -66,6 +68,7 @@ def print_page(number: str) -> None:
 
 
 def _png(width: int, channels: int, lines: list[bytes]) -> bytes:
+    """Encode lines of pixels as a PNG."""
     colour = {1: 0, 3: 2, 4: 6}[channels]
     header = struct.pack(">IIBBBBB", width, len(lines), 8, colour, 0, 0, 0)
     data = zlib.compress(b"".join(b"\0" + line for line in lines))

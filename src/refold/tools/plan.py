@@ -1,7 +1,7 @@
 """The tools for planning: enter and leave plan mode, and ask the user a question.
 
-They change only the session. Rules keep plan mode read-only; clients show plans
-and questions.
+They change only the session. Permission rules keep plan mode read-only; clients show plans and
+questions.
 """
 
 from typing import Annotated

@@ -1,6 +1,6 @@
-"""The tool `python`: runs code in the session's own worker, whose variables persist.
+"""The tool `python`: runs code in a Python process of the session, whose variables persist.
 
-Limits, snapshots and the functions that code may call are behind the port.
+The port `Repl` implements limits, snapshots and the functions that code may call.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,18 +17,21 @@ TOOL_NAME = "python"
 
 
 class PythonResult(Struct, frozen=True):
-    """The output of the cells for the model. `final` is set if the code ended the turn."""
+    """What the model gets after code has run. `final` is set if the code ended the turn."""
 
     text: str
     final: Control | None = None
-    summary: str = ""  # one line for the person
+    summary: str = ""  # one line for the user
 
 
 class Repl(Protocol):
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
     ) -> PythonResult:
-        """Run the cells in order, until one fails or ends the turn. Raises `ToolFailed`."""
+        """Run the cells in order, until one fails or ends the turn. Raises `ToolFailed`.
+
+        `progress` gets output while they run.
+        """
         ...
 
 

@@ -1,7 +1,6 @@
-"""The tool `read_file`: text files by lines, other files as text where possible.
+"""The tool `read_file`: returns text files by lines, and other files as text where possible.
 
-It stops at the end of a line before the output limit, which the seam enforces for all
-tools.
+It stops at the end of a line before the output limit, which the engine enforces for all tools.
 """
 
 from functools import partial
@@ -24,9 +23,11 @@ BLOB_PREFIX = "blob:"
 
 
 class BlobReader(Protocol):
-    """Reads cut outputs by name. Raises `JournalError` for other names."""
+    """Reads stored outputs of tools, which were too long to show, by their names."""
 
-    async def get(self, name: str) -> bytes: ...
+    async def get(self, name: str) -> bytes:
+        """Return the stored output. Raises `JournalError` for a name that is not stored."""
+        ...
 
 
 @tool(Effect.LOOK, path="path")
@@ -45,6 +46,7 @@ async def read_file(
 
 
 def _file(path: str, first: int, count: int, files: Files) -> Reply:
+    """Return the lines of a text, an image or a document, with the extent that was read."""
     real = files.real(path)
     name = files.display_name(real)
     if files.kind(real) == "nothing":
@@ -68,7 +70,8 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
 def _reply_with_image(
     content: bytes, name: str, kind: str, ranges: tuple[ReadRange, ...]
 ) -> Reply:
-    from refold.tools.images import image_data  # not for a start
+    """Return the reply with the image, or with the reason why it cannot be shown."""
+    from refold.tools.images import image_data  # not needed at the start
 
     about = f"{name} is an image, {kind}, {len(content):,} bytes"
     note = (Note(f"looked at {name}, {kind}"),)
@@ -79,12 +82,15 @@ def _reply_with_image(
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
-    """The text with LF alone, and a note on its oddities."""
+    """Return the text of a file with LF as line end, and a note about its form or "".
+
+    An image has no text.
+    """
     from refold.tools.document_text import (
         binary_kind,
         notebook_text,
         pdf_text,
-    )  # not for a start
+    )  # not needed at the start
 
     if image_type(content):
         return "", ""
@@ -107,6 +113,7 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
 
 
 async def _blob(path: str, first: int, count: int, blobs: BlobReader) -> Reply:
+    """Return lines of a stored output. `path` is its name after the prefix `blob:`."""
     try:
         content = await blobs.get(path.removeprefix(BLOB_PREFIX))
     except JournalError as error:

@@ -1,6 +1,6 @@
 """The tools `list_skills` and `read_skill`: find a skill and read it.
 
-The dependency `skills` gives access to the skills, and to nothing outside them.
+The dependency `skills` gives access to skills and their files, and to nothing else.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,25 @@ from refold.tools.text_files import decode_text
 from refold.values.display import Note
 from refold.values.tools import Effect
 
-_MAX_LIST_CHARS = 28_000  # below the length at which the seam cuts
+_MAX_LIST_CHARS = 28_000  # shorter than the length at which the seam cuts
 
 
 class Skills(Protocol):
-    """The skills around one directory. Methods may block on a disk: call them from a thread.
-
-    `search` returns names and descriptions of those that contain every word. `text_of`
-    returns the text of a skill, with its folder and its files; `content` one of these
-    files, and never anything else. Both raise `ToolFailed`.
+    """The skills that apply in one directory. Methods may block on a disk: call them in a
+    thread.
     """
 
-    def search(self, query: str) -> Sequence[tuple[str, str]]: ...
-    def text_of(self, name: str) -> str: ...
-    def content(self, name: str, file: str) -> bytes: ...
+    def search(self, query: str) -> Sequence[tuple[str, str]]:
+        """Return the name and description of each skill that has all words of the query."""
+        ...
+
+    def text_of(self, name: str) -> str:
+        """Return a skill's text, its folder and a list of its files. Raises `ToolFailed`."""
+        ...
+
+    def content(self, name: str, file: str) -> bytes:
+        """Return a file of a skill. Raises `ToolFailed` for a file that it does not list."""
+        ...
 
 
 @tool(Effect.LOOK)

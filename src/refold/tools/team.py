@@ -1,8 +1,9 @@
 """The tools of a team: start teammates, and exchange mail with them.
 
-A team is opt-in (`subagents.teams`). Its leader has all of these tools but `idle`, a teammate
-those of mail and `idle`. Mail arrives by itself before the next step. The port `Team` sends it; a subagent that
-reports once is started by `tools.task`, and tasks are shared by `tools.todo`.
+The setting `subagents.teams` enables teams. The leader has all of these tools except `idle`; a
+teammate has those for mail and `idle`. Mail is delivered automatically before the next step,
+and the port `Team` sends it. `tools.task` starts a subagent that reports once, and `tools.todo`
+shares tasks.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ MailKind: TypeAlias = Literal["message", "plan", "review", "shutdown"]
 
 
 class TeammateRequest(Struct, frozen=True):
-    """A teammate to be started."""
+    """What a new teammate needs to start."""
 
     name: str
     role: str
@@ -32,7 +33,7 @@ class TeammateRequest(Struct, frozen=True):
 class Team(Protocol):
     """The team of a session. Each method raises `ToolFailed` with the reason.
 
-    `call` is the id of the call: one that is repeated after a crash does nothing again.
+    `call` is the id of the call: if the call is repeated after a crash, it has no effect again.
     """
 
     async def spawn(self, call: str, request: TeammateRequest) -> str:
@@ -40,19 +41,19 @@ class Team(Protocol):
         ...
 
     async def send(self, call: str, to: Sequence[str], text: str, kind: MailKind) -> None:
-        """Send mail to these members."""
+        """Send mail to the members `to`."""
         ...
 
     def others(self) -> Sequence[str]:
-        """The other members that can get mail."""
+        """Return the names of the other members that can get mail."""
         ...
 
     def inbox(self) -> Sequence[str]:
-        """The mail that this member has received, oldest first, as texts."""
+        """Return the mail that this member has received, oldest first, as texts."""
         ...
 
     def describe(self) -> Sequence[str]:
-        """A line for each teammate: name, state, task."""
+        """Return a line for each teammate: its name, its state and its task."""
         ...
 
 

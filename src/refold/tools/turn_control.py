@@ -1,9 +1,9 @@
 """The tools `compact`, `think`, `notify` and `finish`: they touch no file and run nothing.
 
-`compact` asks the engine to compact the conversation. `think` does nothing: it is room to think
-between two calls. `notify` notifies the person, each client in its own way. `finish` ends a
-turn with its answer, for small models, which keep calling until a call means "done"; a
-policy ends the turn.
+`compact` asks the engine to compact the conversation. `think` does nothing, but lets the model
+think between two calls. `notify` notifies the user, each client in its own way. `finish` ends a
+turn with its answer; a policy ends the turn. It is for small models, which otherwise continue
+to call tools.
 """
 
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
-_MAX_NOTE_CHARS = 500  # characters
+_MAX_NOTE_CHARS = 500
 
 
 @tool(Effect.SELF)

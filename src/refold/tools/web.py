@@ -1,7 +1,9 @@
-"""The tools `web_search`, `web_fetch` and `docs_lookup`: where pages are, pages, and packages.
+"""The tools `web_search`, `web_fetch` and `docs_lookup`: find pages, read pages, look up
+packages.
 
-It knows the web through a port, which `web.client` implements. `page_text` makes the text, and what
-it returns is marked as coming from outside. `judge` asks permissions about a redirect.
+They use the web through a port, which `web.client` implements. `page_text` converts pages to
+text, and the results are marked as coming from outside. The dependency `judge` decides whether
+a redirect is permitted.
 """
 
 from collections.abc import Callable
@@ -21,17 +23,19 @@ if TYPE_CHECKING:
 
 _MAX_QUERY_CHARS = 400
 
-# The decision on a URL. True: its host resolves to a private address.
+# Decides on a URL; the bool says whether the host of the URL resolves to a private address.
 Judge = Callable[[str, bool], Decision]
 
 
 class Web(Protocol):
     async def fetch(self, url: str, judge: Judge) -> "WebPage":
-        """Fetch a page, with redirects that `judge` allows. Raises `ToolFailed`."""
+        """Fetch a page. Redirects that `judge` does not permit raise `ToolFailed`, as other
+        failures do.
+        """
         ...
 
     async def search(self, query: str, count: int) -> "SearchHits":
-        """Search with the configured service. Raises `ToolFailed`."""
+        """Return pages that the configured search service finds. Raises `ToolFailed`."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The tools `enter_worktree` and `exit_worktree`: the session works in a git worktree for a while.
+"""The tools `enter_worktree` and `exit_worktree`: move a session to a git worktree and back.
 
-`app.entered_worktree` makes and removes worktrees and records where the session works. Removing
-one in which something would be lost is asked about here, in every mode.
+`app.entered_worktree` creates and removes worktrees, and records where the session works.
+Before a worktree is removed in which something would be lost, the user is asked in every mode.
 """
 
 from typing import Annotated, Literal, Protocol
@@ -21,19 +21,24 @@ _NO_USER = "Not removed: {tree} has {loss}. {why} Commit the work, or call exit_
 class WorktreeSwitch(Protocol):
     """Changes where a session works. All methods raise `ToolFailed`, with nothing changed.
 
-    `call` is the id of the call, which must be the only one that is open.
+    `call` is the id of the tool call, which must be the only open one.
     """
 
     async def enter(self, name: str, branch: str, call: str) -> str:
-        """Work there from the next step on. Return a sentence on where that is."""
+        """Let the session work in a worktree from the next step on. Return a sentence about its
+        place.
+        """
         ...
 
     async def describe_loss(self) -> tuple[str, str]:
-        """The worktree that the session works in, and what its removal would lose, or ""."""
+        """Return the worktree of the session, and what its removal would lose or ""."""
         ...
 
     async def leave(self, *, remove: bool, call: str) -> str:
-        """Work in the session's own directory again. Return what became of the worktree."""
+        """Let the session work in its own directory again.
+
+        Return a sentence about what happened to the worktree.
+        """
         ...
 
 

@@ -1,1 +1,1 @@
-"""The full-screen terminal: a pure core in Elm style, and a runtime that reads keys and paints."""
+"""The full-screen terminal: a pure core as in Elm, and a runtime that reads keys and paints."""

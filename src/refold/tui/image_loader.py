@@ -1,6 +1,6 @@
-"""Reads the images of the session that is shown: their sizes, and the bytes of those on the screen.
+"""Reads images of the session on the screen: sizes of the newest, bytes of the visible ones.
 
-Where the terminal draws no images, nothing is read. Drawing is `image_painter`'s.
+If the terminal cannot draw images, nothing is read. `image_painter` draws them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ _MAX_NEWEST_IMAGES = 200  # images of a long session that are drawn
 
 
 class ImageLoader:
-    """Loads images. `read_image` returns the bytes of an image."""
+    """Reads images. `read_image` returns the bytes of an image."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ImageLoader:
         self._failed = set[str]()
 
     async def measure(self, names: Sequence[str]) -> None:
-        """Measure the newest images, and post all their sizes in one message."""
+        """Measure the newest of these images, and post their sizes in one message."""
         if not self.painter.protocol:
             return
         sizes, cell = dict[str, ImageSize](), cell_size()
@@ -45,14 +45,14 @@ class ImageLoader:
             self._post(ImagesMeasured(sizes))
 
     def request_missing_images(self, rows: Sequence[Line]) -> None:
-        """Request the images of this frame whose bytes the painter lacks."""
+        """Request the bytes of the images in these rows that the painter does not have."""
         for name in self.painter.missing_images(rows):
             if name not in self._failed:
                 self._wanted[name] = None
                 self._news.set()
 
     async def run(self, on_loaded: Callable[[], None]) -> None:
-        """Read the requested images; `on_loaded` is called after each, to paint it."""
+        """Read the requested images, until cancelled. `on_loaded` is called after each."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()

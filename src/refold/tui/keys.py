@@ -1,4 +1,4 @@
-"""The keys of the full screen that mean the same everywhere, and the list that `?` shows. Pure."""
+"""The keys that mean the same on the whole screen, and the list of keys that `?` shows. Pure."""
 
 from collections.abc import Mapping
 
@@ -63,7 +63,7 @@ _KEY_LIST: tuple[tuple[str, str], ...] = (
 
 
 def toggle_keys(model: Model) -> Model:
-    """Show the list of keys over the transcript, or close it."""
+    """Show the list of keys in place of the transcript, or close it."""
     if is_showing_keys(model):
         return replace(model, watching=None)
     rows = CommandRows(_key_list_rows(model.width))
@@ -72,6 +72,7 @@ def toggle_keys(model: Model) -> Model:
 
 
 def is_showing_keys(model: Model) -> bool:
+    """Return whether the list of keys is shown. It is a watched node without an address."""
     return model.watching is not None and not model.watching.node
 
 

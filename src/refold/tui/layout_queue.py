@@ -1,7 +1,7 @@
-"""Lays out large items of the transcript in a worker thread, so that keys are answered meanwhile.
+"""Lays out large items of the transcript in a worker thread, so that keys are not delayed.
 
-`transcript` requests a layout while a frame is made, through the port `Layouts`. It decides which
-items are large, and what is shown of them until their rows are there.
+`transcript` requests a layout through the port `Layouts` while a frame is made. It decides
+which items are large, and what is shown until their rows exist.
 """
 
 from collections.abc import Callable, Hashable
@@ -10,14 +10,14 @@ import anyio
 
 
 class LayoutQueue:
-    """One item is laid out at a time, each once until it is requested again."""
+    """Performs the requested layouts, one at a time."""
 
     def __init__(self) -> None:
         self._jobs = dict[Hashable, Callable[[], None]]()
         self._news = anyio.Event()
 
     def request(self, key: Hashable, lay_out: Callable[[], None]) -> None:
-        """Request a layout, unless this one was requested and has not ended."""
+        """Request a layout. If one with the same `key` is already requested, do nothing."""
         if key not in self._jobs:
             self._jobs[key] = lay_out
             self._news.set()
@@ -26,7 +26,7 @@ class LayoutQueue:
         return key in self._jobs
 
     async def run(self, on_done: Callable[[], None]) -> None:
-        """Lay out what is requested, until cancelled; `on_done` is called after each."""
+        """Perform the requests until cancelled. `on_done` is called after each."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()

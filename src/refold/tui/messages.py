@@ -1,7 +1,7 @@
-"""The messages and commands of the full screen: one value each, and nothing else.
+"""The messages and commands of the full screen, one class for each.
 
-`update` takes a message and gives commands. The runtime turns keys, signals and events of
-the session into messages, and carries the commands out.
+`update` takes a message and returns commands. The runtime converts keys, signals and events of
+the session to messages, and performs the commands.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ PANEL_NAMES: tuple[PanelName, ...] = (
 
 
 class Key(Struct, frozen=True):
-    """A key that is not a character: `ctrl+o`, `alt+enter`. `at` is in seconds."""
+    """A key that is not a character, such as `ctrl+o` or `alt+enter`. `at` is in seconds."""
 
     name: str
     at: float = 0.0
 
 
 class Typed(Struct, frozen=True):
-    """Typed characters."""
+    """Characters that the user typed."""
 
     text: str
     at: float = 0.0
@@ -47,7 +47,7 @@ class Paste(Struct, frozen=True):
 
 
 class Mouse(Struct, frozen=True):
-    """A mouse event. Cells are counted from 0."""
+    """A mouse event at a cell. Columns and rows are counted from 0."""
 
     kind: Literal["press", "wheel_up", "wheel_down"]
     column: int
@@ -60,27 +60,28 @@ class Resized(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed. `now` is the time of the journal, in seconds."""
+    """Time has passed: it is now the time `now`, in seconds, as in the journal."""
 
     now: float
 
 
 class News(Struct, frozen=True):
-    """Events of the session in their order, and pieces of text being written."""
+    """New events of the session, in order, or pieces of text that is being written."""
 
     frames: tuple[Frame, ...]
 
 
 class Loaded(Struct, frozen=True):
-    """The events of the session so far. A long session comes twice: its end, then all of
-    it.
+    """The screen of the session after its events so far.
+
+    A long session is loaded twice: first its last turns, and then all of it.
     """
 
     screen: Screen
 
 
 class Facts(Struct, frozen=True):
-    """Settings and state for the next turn, from the session handle."""
+    """The session's settings for the next turn, and its state."""
 
     session: str = ""
     model: str = ""
@@ -89,7 +90,8 @@ class Facts(Struct, frozen=True):
     mode: Mode = "default"
     branch: str = ""
     directory: str = ""
-    cut_off: bool = False  # the process of an unfinished turn exited, and none runs it now
+    # the process of an unfinished turn exited, and no process continues the turn
+    cut_off: bool = False
 
 
 class FactsChanged(Struct, frozen=True):
@@ -97,18 +99,18 @@ class FactsChanged(Struct, frozen=True):
 
 
 class DraftLeft(Struct, frozen=True):
-    """A command switches sessions: the draft stays with the old one.
+    """A command opens another session; the draft stays with the present one.
 
-    `back`: the other session could not be opened, so the draft is shown again.
+    With `back`, the other session could not be opened, so the draft is shown again.
     """
 
     back: bool = False
 
 
 class RowsPrinted(Struct, frozen=True):
-    """A command has printed these rows, which no journal contains.
+    """Rows that a command has printed. They are not in the journal.
 
-    `begins`: the row is the command itself, as it was typed.
+    With `begins`, they are the command itself, as it was typed.
     """
 
     rows: tuple[Line, ...]
@@ -116,11 +118,12 @@ class RowsPrinted(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A command or a session asks the person, under this number.
+    """A question of a command or of the session. `number` identifies it.
 
-    `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
-    the answer; without, a text that starts as `text`. `menu` is a question that the person
-    did not start: what is typed then is a message. `many`: the text may have several lines.
+    `body` is the text above the question, `prompt` its last line. If `keys` is not "", the
+    answer is one of these keys. Otherwise it is text, which begins as `text` and with `many`
+    may have several lines. A question that no command asks has a `menu`; text typed there is a
+    message.
     """
 
     number: int
@@ -129,26 +132,27 @@ class Asked(Struct, frozen=True):
     keys: str = ""
     text: str = ""
     many: bool = False
-    follows: bool = False  # more rows of a body that was shown before: its end is shown
+    # more rows of a body that was shown before, of which the end is shown
+    follows: bool = False
     at: float = 0.0
     menu: Menu | None = None
 
 
 class AskedToPick(Struct, frozen=True):
-    """A command asks the person to choose from a list."""
+    """A command asks the user to choose from a list. `number` identifies the question."""
 
     number: int
     picker: Picker
 
 
 class Woken(Struct, frozen=True):
-    """The seconds of `WakeAfter` have passed."""
+    """The time of a `WakeAfter` has passed."""
 
     at: float
 
 
 class Matched(Struct, frozen=True):
-    """A search for `query` has found these items of the list `number`."""
+    """A search for `query` in the list `number` has found the items `ids`."""
 
     number: int
     query: str
@@ -156,14 +160,14 @@ class Matched(Struct, frozen=True):
 
 
 class Withdrawn(Struct, frozen=True):
-    """The question with this number was answered elsewhere, or is no longer asked."""
+    """The question `number` was answered elsewhere, or is no longer asked."""
 
     number: int
     at: float = 0.0
 
 
 class Offered(Struct, frozen=True):
-    """Completions at the cursor of the input, for the text `before` it."""
+    """Completions for the text `before` the cursor of the input."""
 
     before: str
     offers: tuple[CompletionItem, ...]
@@ -174,18 +178,18 @@ class PaletteLoaded(Struct, frozen=True):
 
 
 class ShellShown(Struct, frozen=True):
-    """The output of a running `!command`."""
+    """The output that a running `!command` has printed until now."""
 
     command: str
     printed: str
 
 
 class ShellEnded(Struct, frozen=True):
-    """The `!command` has ended; its output is in its message."""
+    """The `!command` has ended. The message about it has its output."""
 
 
 class TranscriptLoaded(Struct, frozen=True):
-    """The newest state of the watched subagent's transcript."""
+    """All events of the watched subagent until now."""
 
     node: str
     title: str
@@ -193,7 +197,7 @@ class TranscriptLoaded(Struct, frozen=True):
 
 
 class OutputLoaded(Struct, frozen=True):
-    """The current output of the watched background command."""
+    """The output that the watched background command has printed until now."""
 
     name: str
     title: str
@@ -201,16 +205,16 @@ class OutputLoaded(Struct, frozen=True):
 
 
 class BoardRead(Struct, frozen=True):
-    """The task board of the project as it is now, or the `problem` with reading it."""
+    """The project's task board as it is now; or, if it cannot be read, the `problem`."""
 
     tasks: tuple[BoardTask, ...] = ()
     problem: str = ""
 
 
 class OutputsRead(Struct, frozen=True):
-    """The last line that each running background command has printed, by its name.
+    """The last output line of each running background command, by the command's name.
 
-    `now` is the time of the journal while one runs.
+    `now` is the time, as in the journal; 0 if no command runs.
     """
 
     lines: Mapping[str, str]
@@ -218,43 +222,43 @@ class OutputsRead(Struct, frozen=True):
 
 
 class Edited(Struct, frozen=True):
-    """The text that the editor returned."""
+    """The text that the user has edited in an editor."""
 
     text: str
 
 
 class ImagePasted(Struct, frozen=True):
-    """An image was taken from the clipboard; the input gets its label."""
+    """The image on the clipboard was taken. The input gets its label."""
 
     label: str
 
 
 class Copied(Struct, frozen=True):
-    """A text was copied; the hint says where it can be pasted."""
+    """Text was copied. `hint` says where it can be pasted."""
 
     hint: str
 
 
 class ImagesMeasured(Struct, frozen=True):
-    """The sizes of images that this terminal can draw, by the names of their blobs."""
+    """The sizes of images that this terminal can draw, by the name of their blob."""
 
     sizes: Mapping[str, ImageSize]
 
 
 class Unqueued(Struct, frozen=True):
-    """A queued message is withdrawn; its text can be edited."""
+    """A queued message was withdrawn. Its text goes into the input."""
 
     text: str
 
 
 class Remembered(Struct, frozen=True):
-    """Earlier inputs, oldest first."""
+    """The inputs of earlier sessions, oldest first."""
 
     inputs: tuple[str, ...]
 
 
 class ViKeys(Struct, frozen=True):
-    """The input has vi keys from now on, or Emacs keys."""
+    """The input uses vi keys from now on, or Emacs keys if `on` is false."""
 
     on: bool
 
@@ -268,39 +272,39 @@ Message: TypeAlias = (
 
 
 class Send(Struct, frozen=True):
-    """Send this order to the session."""
+    """Send an order to the session."""
 
     order: Order
 
 
 class Submit(Struct, frozen=True):
-    """A message, for the running turn or for the next one."""
+    """Send a message: to the running turn, or with "next" after it."""
 
     text: str
     when: Literal["now", "next"] = "now"
 
 
 class EditQueued(Struct, frozen=True):
-    """Withdraw the message with this seq; its `text` comes back as `Unqueued`."""
+    """Withdraw the queued message with this event number. An `Unqueued` returns its text."""
 
     message: int
     text: str
 
 
 class RunCommand(Struct, frozen=True):
-    """A slash command, `!command` or `#note`, as it was typed."""
+    """Run a slash command, a `!command` or a `#note`, as it was typed."""
 
     typed: str
 
 
 class ShellKey(Struct, frozen=True):
-    """Interrupt the running `!command`, or attach it to the terminal."""
+    """Interrupt the running `!command`, or give it the terminal ("attach")."""
 
     name: Literal["interrupt", "attach"]
 
 
 class Answer(Struct, frozen=True):
-    """The answer to the question `number`: typed text, or a key like `esc`."""
+    """The answer to the question `number`: text, or a key such as `esc`."""
 
     number: int
     text: str = ""
@@ -308,7 +312,7 @@ class Answer(Struct, frozen=True):
 
 
 class Picked(Struct, frozen=True):
-    """The choice from the list `number`; `id` is "" if the person left."""
+    """The item that the user chose from the list `number`. `id` is "" if the user left."""
 
     number: int
     id: str
@@ -316,14 +320,17 @@ class Picked(Struct, frozen=True):
 
 
 class Selected(Struct, frozen=True):
-    """Another item of the list `number` is selected."""
+    """Another item of the list `number` was selected, but not chosen yet."""
 
     number: int
     id: str
 
 
 class FindMatches(Struct, frozen=True):
-    """Search the hidden text of the items of the list `number`; `Matched` follows."""
+    """Search the list `number` also in text that its rows do not show, such as messages.
+
+    A `Matched` returns the result.
+    """
 
     number: int
     query: str
@@ -338,18 +345,18 @@ class LoadPalette(Struct, frozen=True):
 
 
 class Watch(Struct, frozen=True):
-    """Load the transcript of this subagent or the output of this background command.
+    """Load the transcript of a subagent or the output of a background command, by name.
 
-    It is loaded again whenever it changes. "" stops that.
+    It is loaded again whenever it changes. The name "" ends that.
     """
 
     node: str
 
 
 class Follow(Struct, frozen=True):
-    """Read the content of this panel that comes from no event, and again while it is open.
+    """Read the content of a panel repeatedly. It returns as `BoardRead` or `OutputsRead`.
 
-    "" stops that. The content comes as `BoardRead` or `OutputsRead`.
+    This is for panels whose content does not come from events. The name "" ends it.
     """
 
     panel: PanelName
@@ -364,17 +371,19 @@ class EditInEditor(Struct, frozen=True):
 
 
 class PasteImage(Struct, frozen=True):
-    """Take the image that is on the clipboard; `ImagePasted` follows."""
+    """Take the image on the clipboard. An `ImagePasted` returns its label."""
 
 
 class MeasureImages(Struct, frozen=True):
-    """Measure these images, if the terminal draws any; `ImagesMeasured` follows."""
+    """Measure these images if the terminal can draw images. An `ImagesMeasured` returns the
+    sizes.
+    """
 
     names: tuple[str, ...]
 
 
 class WakeAfter(Struct, frozen=True):
-    """Send `Woken` after this time, when a question looks different."""
+    """Post a `Woken` after this time, at which the open question will look different."""
 
     seconds: float
 
@@ -388,11 +397,11 @@ class Suspend(Struct, frozen=True):
 
 
 class Repaint(Struct, frozen=True):
-    """Paint everything again: the terminal may show something else."""
+    """Paint the whole screen again, because the terminal may show something else."""
 
 
 class Remember(Struct, frozen=True):
-    """Add this to the history of inputs."""
+    """Add this text to the history of inputs."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The whole state of the full screen; what it shows is a function of this value."""
+"""The whole state of the full screen. What is displayed is a function of this value."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -15,15 +15,15 @@ from refold.views.picker import Picker
 from refold.views.question_keys import Menu
 from refold.views.screen.screen import Screen
 
-PANEL_COLUMNS = 44  # of a panel at the side
-SIDE_BY_SIDE = 140  # columns from which panels stand at the side
-COMPACT_COLUMNS = 60  # columns below which the status line is short
+PANEL_COLUMNS = 44  # the width of a panel at the side
+SIDE_BY_SIDE = 140  # the width from which panels are at the side
+COMPACT_COLUMNS = 60  # below this width the status line is short
 
 
 class Dialog(Struct, frozen=True):
-    """A question in place of the input. `scroll` is the first row of its body that is shown.
+    """A question in place of the input. `scroll` is its first visible row.
 
-    With a `menu`, the input stays below it once it has text.
+    If it has a `menu`, the input is shown below it when the user types a message.
     """
 
     asked: Asked
@@ -33,14 +33,16 @@ class Dialog(Struct, frozen=True):
 
 
 class OpenPicker(Struct, frozen=True):
-    """A list to choose from: the palette (`number` 0), or one that a command waits for."""
+    """A list to choose from. `number` 0 is the command palette; for other lists, a command
+    waits.
+    """
 
     number: int
     picker: Picker
 
 
 class TextSearch(Struct, frozen=True):
-    """A search in the transcript. `at` is the matching item, or -1."""
+    """A search in the transcript. `at` is the index of the item that was found, or -1."""
 
     field: TextField = TextField()
     at: int = -1
@@ -48,14 +50,16 @@ class TextSearch(Struct, frozen=True):
 
 
 class WatchedNode(Struct, frozen=True):
-    """A subagent's transcript or a command's output, shown over the session's."""
+    """A subagent's transcript or a command's output, shown in place of the session's
+    transcript.
+    """
 
     node: str
     title: str
     transcript: Transcript
     anchor: Anchor | None = None
-    screen: Screen = field(default_factory=Screen)  # of a subagent
-    answered: bool = False  # whether the journal has the streaming text by now
+    screen: Screen = field(default_factory=Screen)  # the screen of a subagent
+    answered: bool = False  # whether the journal already has the streaming text
 
 
 Overlay: TypeAlias = Dialog | OpenPicker | TextSearch
@@ -63,9 +67,10 @@ Focus: TypeAlias = Literal["input", "transcript", "panel"]
 
 
 class Model(Struct, frozen=True):
-    """The state. `selected` is the transcript item that keys act on, `panel_row` the panel's.
+    """The state of the full screen.
 
-    `waiting` are questions that were asked while another one is shown.
+    `selected` is the index of the selected item of the transcript, `panel_row` that of the
+    selected entry of the panel. `waiting` are questions that will be asked after the open one.
     """
 
     width: int = 80
@@ -73,12 +78,12 @@ class Model(Struct, frozen=True):
     now: float = 0.0
     screen: Screen = field(default_factory=Screen)
     transcript: Transcript = field(default_factory=Transcript)
-    # Of files that this session changed.
+    # Diffs of files that this session changed.
     diffs: Log[Diff] = field(default_factory=Log[Diff])
     anchor: Anchor | None = None
     facts: Facts = Facts()
     composer: Composer = Composer()
-    drafts: Mapping[str, str] = {}  # drafts of sessions that were left, by their ids
+    drafts: Mapping[str, str] = {}  # drafts of sessions that the user left, by session id
     focus: Focus = "input"
     selected: int = -1
     panel: PanelName = ""
@@ -88,15 +93,15 @@ class Model(Struct, frozen=True):
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
     watching: WatchedNode | None = None
-    # When the person last pressed a key other than an arrow at a question.
+    # When the user last pressed a key other than an arrow at a question.
     typed_at: float = 0.0
-    clock: float = 0.0  # by the same clock, when the session last did something
-    interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
-    escaped_at: float = float("-inf")  # when Esc was pressed last, with nothing to stop
+    clock: float = 0.0  # the time of the session's last activity, on the same clock
+    interrupted_at: float = float("-inf")  # when Ctrl+C was last pressed
+    escaped_at: float = float("-inf")  # when Esc was last pressed with nothing to stop
     sent_at: float = float("-inf")  # when a message was sent whose turn has not begun
-    sent_text: str = ""  # of the message that began the turn, or is about to
-    stops_next: bool = False  # a stop was asked for before that turn began
-    hint: str = ""  # a short answer to the last key, until the next one
+    sent_text: str = ""  # the message that began the turn, or will begin it
+    stops_next: bool = False  # a stop was requested before that turn began
+    hint: str = ""  # a short response to the last key, until the next one
 
 
 Updated: TypeAlias = tuple[Model, tuple[Command, ...]]

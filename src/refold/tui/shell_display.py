@@ -1,6 +1,6 @@
-"""Shows a `!command` in the full screen while it runs: its newest output becomes messages.
+"""Shows a running `!command` on the full screen: posts its newest output as messages.
 
-`console.pty` runs it and decides when it needs the terminal; `transcript` lays it out.
+`console.pty` runs it and decides when it gets the terminal. `transcript` lays its output out.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from refold.console.pty import PtyCommand
 from refold.tui.messages import Message, ShellKey, ShellShown
 from refold.views.strip_escapes import render_lines
 
-_TAIL_BYTES = 8 * 1024  # of the output, which are shown while it runs
+_TAIL_BYTES = 8 * 1024  # the part of the output that is shown while it runs
 
 
 class ShellDisplay:
@@ -38,6 +38,9 @@ class ShellDisplay:
         self._post(ShellShown(self._command, text))
 
     def press(self, key: ShellKey) -> None:
+        """Interrupt the command or connect it to the terminal. Ignore keys before it has
+        started.
+        """
         if self._running is None:
             return
         if key.name == "interrupt":

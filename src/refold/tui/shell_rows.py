@@ -1,4 +1,4 @@
-"""Rows of a `!command` of the person: while it runs, and of the message about it. Pure."""
+"""Makes the rows of a `!command`: while it runs, and of the message about it afterwards. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,21 +10,21 @@ from refold.views.shell_message import read_shell_message
 from refold.views.styled import Line, line
 from refold.views.wrap import fold_lines, text_lines, wrap_words
 
-INDENT_CELLS = 4  # of a result below what it is the result of
+INDENT_CELLS = 4  # of a result below its command
 _MAX_TAIL_ROWS = 12  # of the newest output, while it runs
-_MAX_ROWS = 20  # of the output of one that has ended
+_MAX_ROWS = 20  # of the output of a command that has ended
 _RUNNING_HINT = "Esc stops it · Enter gives it the terminal"
 
 
 class RunningShell(Struct, frozen=True):
-    """A `!command` that runs, and what it has printed lately."""
+    """A running `!command` and its newest output."""
 
     command: str
     printed: str = ""
 
 
 def shell_output_width(width: int) -> int:
-    """Return how many cells a row of a command's output has."""
+    """Return how many cells wide a command's output may be on a screen of `width` cells."""
     return max(width - INDENT_CELLS, 8)
 
 
@@ -36,7 +36,10 @@ def running_shell_rows(item: RunningShell, width: int) -> list[Line]:
 def shell_message_rows(
     item: MessageBlock, width: int, hint: str, *, whole: bool
 ) -> list[Line]:
-    """A command that the person ran, and what it printed."""
+    """Return the rows of the message about a `!command`: the command and its output.
+
+    Unless `whole` is true, a long output is folded, and `hint` says how to see all of it.
+    """
     printed, ending = read_shell_message(_command_text(item), item.words)
     rows = text_lines(printed, shell_output_width(width), "dim") or [
         line("no output", "dim")
@@ -49,13 +52,13 @@ def shell_message_rows(
 
 
 def shell_message_text(item: MessageBlock) -> str:
-    """Return the command and what it printed, for search and copy."""
+    """Return the command and its output as text, to be searched or copied."""
     printed, _ = read_shell_message(_command_text(item), item.words)
     return f"{item.user_text}\n{printed}"
 
 
 def indent_result(rows: Sequence[Line], indent: int) -> Iterator[Line]:
-    """Yield the rows of a result, below what it is the result of."""
+    """Yield the rows of a result, indented below the command by `indent` cells more than usual."""
     for index, row in enumerate(rows):
         yield (("dim", " " * indent + ("    " if index else "  └ ")), *row)
 

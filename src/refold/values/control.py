@@ -1,6 +1,7 @@
-"""Control values, which a tool returns with its text, the todo list, and tasks of the board.
+"""Control values, which a tool returns with its text, and values for todo lists and task
+boards.
 
-The text of a tool, a file or a model is never searched for commands. `journal.board` keeps
+The text of a tool, a file or a model is never searched for commands. `journal.board` stores
 the task board of a project.
 """
 
@@ -23,14 +24,15 @@ class Todo(Struct, frozen=True):
         return self.status in ("pending", "in_progress")
 
 
-# What a program or a person notes about a task.
+# What a program or a person records about a task.
 TaskNotes: TypeAlias = Mapping[str, Any]
 
 
 class BoardTask(Struct, frozen=True):
-    """A task of the project's board. `blocks` are the tasks that are blocked by it.
+    """A task of the project's board. `blocks` are the tasks that it blocks.
 
-    `waits_for` are those of `blocked_by` that are still open: without any it is free.
+    `waits_for` are the tasks of `blocked_by` that are still open. If there are none, the
+    task can be claimed.
     """
 
     id: int
@@ -59,7 +61,9 @@ class NewTask(Struct, frozen=True):
 
 
 class TaskChange(Struct, frozen=True):
-    """What becomes different of a task. `metadata` is merged; null removes a key."""
+    """Changes to a task. `metadata` is merged into the metadata of the task; null removes a
+    key.
+    """
 
     subject: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -73,37 +77,39 @@ CompactionKind: TypeAlias = Literal["prune", "full"]
 
 
 class Final(Struct, frozen=True, tag="final"):
-    """The task is done, and this is the answer. The turn ends as `final`."""
+    """The answer of an agent whose task is done. The turn ends with the outcome `final`."""
 
     answer: str
-    as_json: bool = False  # it is that of a value, and no text
+    as_json: bool = False  # the answer is the JSON of a value, and not text
 
 
 class EnterPlan(Struct, frozen=True, tag="enter_plan"):
-    """From here on only read-only calls run, until a plan is approved."""
+    """Begins plan mode: only read-only calls run until a plan is approved."""
 
 
 class PlanReady(Struct, frozen=True, tag="plan_ready"):
-    """A plan for the user to approve. The turn ends as `plan_ready`."""
+    """A plan for the user to approve. The turn ends with the outcome `plan_ready`."""
 
     title: str
     plan: str
 
 
 class Todos(Struct, frozen=True, tag="todos"):
-    """The complete todo list from here on."""
+    """The complete todo list, which replaces the earlier one."""
 
     items: tuple[Todo, ...]
 
 
 class TasksChanged(Struct, frozen=True, tag="tasks_changed"):
-    """What this session made of tasks on the board. The board itself is kept elsewhere."""
+    """The changes that a call made to tasks on the board. `journal.board` stores the board
+    itself.
+    """
 
     tasks: Sequence[BoardTask]
 
 
 class Compact(Struct, frozen=True, tag="compact"):
-    """The model asks to compact: prune old results, or summarize ("full").
+    """The model requests a compaction: "prune" shortens old results, "full" makes a summary.
 
     `focus` says what the summary must preserve.
     """

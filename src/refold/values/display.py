@@ -1,7 +1,8 @@
-"""What a tool shows the user, apart from its text for the model; and questions to the user.
+"""Values that a tool shows the user, apart from its text for the model, and questions to the
+user.
 
 The text for the model is never parsed to draw a screen: a tool returns these values, and
-every client displays them in its own way.
+each client displays them in its own way.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ from refold.values.control import Todo
 
 
 class Diff(Struct, frozen=True, tag="diff"):
-    """A changed file. `text` is a unified diff without its two header lines.
+    """The change of a file. `text` is a unified diff without its two header lines.
 
-    `before` and `after` are sha256 of the whole content, "" if there is none. `recoded` is
-    like "windows-1252 to UTF-8", "" if the encoding is as it was.
+    `before` and `after` are the sha256 of the whole content; "" means no file. `recoded` names
+    a change of encoding, as "windows-1252 to UTF-8"; "" means no change.
     """
 
     path: str
@@ -29,13 +30,15 @@ class Diff(Struct, frozen=True, tag="diff"):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The lines that `text` adds and removes."""
+        """The numbers of lines that `text` adds and removes."""
         signs = [row[:1] for row in self.text.split("\n")]
         return signs.count("+"), signs.count("-")
 
 
 class RunConditions(Struct, frozen=True):
-    """How a program would run. With `hosts` it reaches only these."""
+    """The conditions under which a program would run. If `hosts` is not "", it can reach only
+    these hosts.
+    """
 
     sandboxed: bool
     network: bool = False
@@ -44,15 +47,17 @@ class RunConditions(Struct, frozen=True):
     shown: tuple[str, ...] = ()  # protected files that it may only read
 
 
-# Why a command may not reach a host: no rule and no question names it; only an ask rule does; a
-# deny rule does; its name leads into a private network; it leads where no rule permits.
+# Why a command may not reach a host. "unnamed": no rule and no question names the host;
+# "asked": only an ask rule names it; "denied": a deny rule names it; "private": its name
+# leads into a private network; "never": it leads to a place that no rule can permit.
 HostRefusal: TypeAlias = Literal["", "unnamed", "asked", "denied", "private", "never"]
 
 
 class HostAttempt(Struct, frozen=True):
-    """A host that a command tried to reach. `refused` is why the connection was refused, or "".
+    """A host that a command tried to reach.
 
-    `kind` is the same for programs; "" if it was reached.
+    `refused` is a sentence that says why the connection was refused, and `kind` names the
+    reason for programs. Both are "" if the host was reached.
     """
 
     host: str
@@ -63,21 +68,21 @@ class HostAttempt(Struct, frozen=True):
 
 
 class Output(Struct, frozen=True, tag="output"):
-    """What a command printed, and how it ended. `code` is None if refold ended it.
+    """The output of a command, and how it ended. `code` is None if refold ended it.
 
-    `text` may lack its middle, of `left_out` lines; a note stands in their place.
+    The middle of a long `text` is replaced by a note; `left_out` is the number of its lines.
     """
 
     command: str
     text: str
     code: int | None
-    ended: str = ""  # by us, and why
+    ended: str = ""  # why refold ended it, or ""
     attempts: tuple[HostAttempt, ...] = ()  # the hosts that it reached, or tried to
-    left_out: int = 0  # lines of which `text` has nothing
+    left_out: int = 0  # number of lines that are missing in `text`
 
 
 class Note(Struct, frozen=True, tag="note"):
-    """One line: "read src/app.py, 120 lines"."""
+    """One line for the user, such as "read src/app.py, 120 lines"."""
 
     text: str
 
@@ -96,7 +101,8 @@ Shown: TypeAlias = Diff | Output | Note | Checklist
 
 
 ASK_USER = "ask_user"  # the tool whose calls are questions
-NESTED_QUESTION = ".ask-"  # in the id of such a call that a tool makes within its own
+# A part of a question's id. It marks questions that a tool asks within its own call.
+NESTED_QUESTION = ".ask-"
 
 
 class Option(Struct, frozen=True):
@@ -110,7 +116,9 @@ FormAction: TypeAlias = Literal["accept", "decline", "cancel"]
 
 
 class FormOption(Struct, frozen=True, omit_defaults=True):
-    """A value that may be chosen, and its name for the user; "": the value is the name."""
+    """A value that may be chosen. `title` is its name for the user; if "", the user reads the
+    value itself.
+    """
 
     value: str
     title: str = ""
@@ -121,7 +129,10 @@ class FormOption(Struct, frozen=True, omit_defaults=True):
 
 
 class FormField(Struct, frozen=True, omit_defaults=True):
-    """`low` and `high` bound a number, the length of a text or the number of choices."""
+    """A field of a form.
+
+    `low` and `high` bound a number, the length of a text or the number of choices.
+    """
 
     name: str
     kind: FieldKind
@@ -140,9 +151,10 @@ class FormField(Struct, frozen=True, omit_defaults=True):
 
 
 class Form(Struct, frozen=True, omit_defaults=True):
-    """What `server` asks. With `url` the user is asked to open that address instead.
+    """A form in which the MCP server `server` asks the user for values.
 
-    `problem` says why it cannot be shown; it can be declined or cancelled then.
+    If `url` is set, the user is asked to open that address instead. If `problem` is set, it
+    says why the form cannot be shown: the user can then only decline or cancel.
     """
 
     server: str
@@ -157,7 +169,9 @@ class Form(Struct, frozen=True, omit_defaults=True):
 
 
 class FormAnswer(Struct, frozen=True, omit_defaults=True):
-    """The user's answer: `decline` says no, and `cancel` leaves the question undecided."""
+    """The user's answer to a form: `decline` refuses, and `cancel` leaves the question
+    undecided.
+    """
 
     action: FormAction
     content: dict[str, FormValue] = {}
@@ -167,9 +181,9 @@ class FormAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class AskedQuestion(Struct, frozen=True):
-    """One question. The user can always answer with text instead of an option.
+    """One question to the user, who can always answer with text instead of an option.
 
-    With `form`, an MCP server asks, and the answer is a `FormAnswer` as JSON.
+    If `form` is set, an MCP server asks, and the answer is a `FormAnswer` as JSON.
     """
 
     question: str
@@ -179,7 +193,7 @@ class AskedQuestion(Struct, frozen=True):
 
 
 class OptionArgument(Struct, frozen=True):
-    # No docstring: models would read it with each request.
+    # No docstring, because models would get it with each request.
     label: str
     about: str = ""
     description: str = ""  # what models that know other agents write
@@ -198,6 +212,7 @@ class QuestionArgument(Struct, frozen=True):
 
     @property
     def as_asked(self) -> AskedQuestion:
+        """Return the question with an `Option` for each option, also for a mere label."""
         options = [
             Option(option) if isinstance(option, str) else option.as_asked
             for option in self.options
@@ -208,7 +223,11 @@ class QuestionArgument(Struct, frozen=True):
 def parse_questions(
     arguments: bytes | Raw, *, forms: bool = False
 ) -> Sequence[AskedQuestion]:
-    """The questions in a call's arguments; none if they do not parse. Models make no `forms`."""
+    """Return the questions in a call's arguments; none if the arguments are invalid.
+
+    With `forms`, the questions may have forms: refold itself made the call. Models cannot ask
+    with a form.
+    """
     try:
         if forms:
             return msgspec.json.decode(arguments, type=_Forms).questions

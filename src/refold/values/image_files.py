@@ -1,6 +1,6 @@
 """Reads the type and the pixel size of an image file from its first bytes.
 
-Nothing is decoded, so a file may be broken all the same: `tools.images` decodes it.
+The image is not decoded, so the file may still be broken. `tools.images` decodes images.
 """
 
 # JPEG markers that begin a frame.
@@ -17,16 +17,17 @@ _IMAGE_TYPES = (
 
 
 def image_type(content: bytes) -> str:
-    """The media type of an image, or ""."""
+    """Return the media type of an image; "" if the content is not a known image."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
-    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # "BM" alone is too little
+    # "BM" alone is not specific enough.
+    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":
         return "image/bmp"
     return next((kind for start, kind in _IMAGE_TYPES if content.startswith(start)), "")
 
 
 def pixel_size(content: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF, JPEG or WebP file, or None."""
+    """Return the width and height of a PNG, GIF, JPEG or WebP file; None if unknown."""
     if content.startswith(b"\x89PNG\r\n\x1a\n") and content[12:16] == b"IHDR":
         return _from_big_endian(content[16:20]), _from_big_endian(content[20:24])
     if content.startswith((b"GIF87a", b"GIF89a")):
@@ -39,7 +40,10 @@ def pixel_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int] | None:
-    """The size in the frame header, which follows segments of known length."""
+    """Return the size from the frame header, which follows segments of known length.
+
+    Return None if there is no frame header.
+    """
     offset = 2
     while offset + 9 <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
@@ -55,6 +59,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _webp_size(content: bytes) -> tuple[int, int] | None:
+    """Return the width and height that the first chunk states; None for an unknown chunk."""
     match content[12:16]:
         case b"VP8X":
             return _from_little_endian(content[24:27]) + 1, _from_little_endian(

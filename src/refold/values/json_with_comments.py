@@ -1,4 +1,4 @@
-"""JSON with comments, as the settings of editors and `devcontainer.json` are written.
+"""Reads JSON with comments, the format of editor settings and `devcontainer.json`.
 
 Comments and a comma before a closing bracket become spaces, so line numbers stay correct.
 Other extensions of JSON are errors.
@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-# A string comes first: what looks like a comment in it is none.
+# Strings come first, so that comment marks within a string are not taken for a comment.
 _TOKEN_PATTERN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|,(?=\s*[\]}])', re.DOTALL
 )
@@ -16,12 +16,15 @@ _NOT_NEWLINE_PATTERN = re.compile(r"[^\n]")
 
 
 def read_json_with_comments(text: str) -> Any:
-    """The document. Raises `ValueError` that names the line."""
+    """Return the value of a JSON text with comments. Raises `ValueError`, which names the
+    line.
+    """
     text = _TOKEN_PATTERN.sub(_blank_comment, text)
     return json.loads(_TOKEN_PATTERN.sub(_blank_comma, text))
 
 
 def _blank_comment(token: re.Match[str]) -> str:
+    """Return a comment as spaces and line ends; other text as it is."""
     is_comment = token[0].startswith("/")
     return _NOT_NEWLINE_PATTERN.sub(" ", token[0]) if is_comment else token[0]
 

@@ -1,4 +1,4 @@
-"""How API keys look, and whose a pasted key is. Pure."""
+"""Recognizes API keys by their form, and the provider of a pasted key. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,12 @@ KEY_MAKERS: Mapping[str, str] = {
     "xai-": "xai", "AIza": "gemini",
 }  # fmt: skip
 _OTHER_PREFIXES = ("sk-",)
-_KEY_PATTERN = r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{24,}"  # one word, as no name is
+# A long word with digits and letters. No name of a provider or model looks like that.
+_KEY_PATTERN = r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{24,}"
 
 
 def maker_of(text: str) -> str:
-    """The provider whose keys begin like this text; "" if that is not known."""
+    """Return the provider whose API keys begin as `text` does; "" if no known provider's do."""
     key = text.strip()
     return next((maker for start, maker in KEY_MAKERS.items() if key.startswith(start)), "")
 

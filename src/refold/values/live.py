@@ -1,4 +1,7 @@
-"""Live deltas for watchers. Never recorded: an event with the whole content follows."""
+"""Live news for the watchers of a session.
+
+It is not recorded: an event with the whole content follows.
+"""
 
 from collections.abc import Hashable
 from typing import TypeAlias
@@ -7,7 +10,7 @@ from msgspec import Struct
 
 
 class TextCame(Struct, frozen=True, tag="text_delta"):
-    """A piece of the response."""
+    """A piece of the text of a model's response."""
 
     text: str
 
@@ -32,9 +35,10 @@ class Progress(Struct, frozen=True, tag="tool_progress"):
 
 
 class Waiting(Struct, frozen=True, tag="retry"):
-    """A wait for the model, and why; it is called again in `seconds`, if not 0.
+    """A wait for the model, with the reason.
 
-    That is attempt `attempt` of `attempts`; 0: they are not counted.
+    The model is called again in `seconds`, unless that is 0. `attempt` is the number of that
+    call, of at most `attempts`; 0 means that calls are not counted.
     """
 
     seconds: float
@@ -44,10 +48,11 @@ class Waiting(Struct, frozen=True, tag="retry"):
 
 
 class ChildMoved(Struct, frozen=True, tag="child_moved"):
-    """The progress of a subagent: responses, tokens, cost, and what it does now.
+    """The progress of a subagent: its responses, tokens and cost so far, and its present
+    activity.
 
     `node` is its address below the watched session: "child-1", "child-1/child-2". The cost,
-    in US dollars, is None if a price is not known.
+    in US dollars, is None if a price is unknown.
     """
 
     node: str
@@ -60,7 +65,7 @@ class ChildMoved(Struct, frozen=True, tag="child_moved"):
 
 
 class PortsChanged(Struct, frozen=True, tag="ports"):
-    """These ports of a workspace elsewhere began to listen after the session connected."""
+    """The ports of a workspace on another machine that opened after the session connected."""
 
     ports: tuple[int, ...]
 
@@ -69,7 +74,7 @@ OwnNews: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
 class SubagentDelta(Struct, frozen=True, tag="within"):
-    """A delta of the subagent `node`."""
+    """Live news of the subagent whose address is `node`."""
 
     node: str
     live: OwnNews
@@ -79,10 +84,10 @@ Live: TypeAlias = OwnNews | ChildMoved | SubagentDelta | PortsChanged
 
 
 class Piece(Struct, frozen=True):
-    """A part of a text that is streamed: `offset` characters of the text come before it.
+    """A piece of a text that is streamed: `offset` characters of the text come before it.
 
-    A part may come again within a longer one. `message` is the event of the model call: the
-    offsets of another message are those of another text.
+    The same characters may come again in a later, longer piece. `message` is the number of
+    the model call's event: offsets count the characters of one message.
     """
 
     message: int
@@ -95,12 +100,15 @@ class Piece(Struct, frozen=True):
         return self.offset + len(self.text)
 
     def after(self, length: int) -> str:
-        """The part of it after the first `length` characters of the text."""
+        """Return the part of this piece after the first `length` characters of the text."""
         return self.text[max(length - self.offset, 0) :]
 
 
 def stream_key(live: Live) -> Hashable:
-    """The text that this is a part of, or what it is the newest news of; None if neither."""
+    """Return a key that is equal for news of the same text or of the same state.
+
+    Return None if the news neither continues a text nor replaces a state.
+    """
     match live:
         case TextCame() | ThinkingCame() | PortsChanged():
             return type(live)
@@ -113,7 +121,7 @@ def stream_key(live: Live) -> Hashable:
 
 
 def as_child_news(name: str, live: Live) -> Live:
-    """The same delta as the parent of the subagent `name` publishes it."""
+    """Return the news in the form in which the parent of the subagent `name` publishes it."""
     match live:
         case SubagentDelta(node, news):
             return SubagentDelta(f"{name}/{node}", news)
@@ -121,6 +129,6 @@ def as_child_news(name: str, live: Live) -> Live:
             address = f"{name}/{node}" if node else name
             return ChildMoved(address, agent, title, steps, tokens, cost, label)
         case PortsChanged():
-            return live  # of the workspace
+            return live  # it is about the workspace
         case _:
             return SubagentDelta(name, live)

@@ -1,4 +1,6 @@
-"""Levels of the log, and the function that takes a line. `logs` writes the file."""
+"""The levels of the log, and the type of the function that writes a line. `logs` writes the
+file.
+"""
 
 from typing import Literal, Protocol, TypeAlias
 
@@ -7,10 +9,10 @@ LOG_LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 
 class WriteLog(Protocol):
-    """Takes a line for the log. Never raises, and redacts what it gets."""
+    """Writes a line to the log, with secrets redacted. Never raises an error."""
 
     def __call__(self, level: Level, message: str, session: str = "") -> None: ...
 
 
 def discard_line(level: Level, message: str, session: str = "") -> None:
-    """Drop the line: the default where no log is written."""
+    """Do nothing: the `WriteLog` to use where no log is written."""

@@ -1,7 +1,7 @@
 """The messages of a conversation: text, thinking, calls and results.
 
-Every type is a frozen value; messages with the same content are equal. JSON that is only
-passed on stays `Raw`.
+Every type is a frozen value; messages with the same content are equal. JSON that refold does
+not read itself stays `Raw`.
 """
 
 from typing import Literal, TypeAlias
@@ -14,18 +14,19 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Image(Struct, frozen=True, tag="image"):
-    """An image. Its bytes are the blob of that name; `media_type` is as in "image/png"."""
+    """An image. `blob` names the blob with its bytes; `media_type` is like "image/png"."""
 
     blob: str
     media_type: str
-    name: str = ""  # as a person knows it: a file's name
+    name: str = ""  # the name that a person uses: a file name
 
 
 class Thinking(Struct, frozen=True, tag="thinking"):
     """The thinking of a model.
 
     `data` is what the provider of `wire` needs back unchanged (a signature, an encrypted
-    block); `wire` is its name, or wire@provider. Other providers are sent nothing of it.
+    block). `wire` is the wire's name, or wire@provider. `data` is never sent to another
+    provider.
     """
 
     text: str
@@ -34,10 +35,10 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 
 
 class ToolCall(Struct, frozen=True, tag="call"):
-    """A call of a tool. `id` is ours, `provider_id` the provider's.
+    """A call of a tool. `id` is refold's id for the call, `provider_id` the provider's.
 
-    `data` is what the provider of `wire` needs back unchanged. `via` is the tool that the
-    model called to make this call, such as `tool_call`; the model sees that one.
+    `data` is what the provider of `wire` needs back unchanged. `via` is the tool that the model
+    called to make this call, such as `tool_call`; requests show the model a call of that tool.
     """
 
     id: str
@@ -50,7 +51,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
     @property
     def plain_arguments(self) -> object:
-        """The arguments as data, or as text if they are not JSON."""
+        """The arguments, decoded from JSON; if they are not JSON, their text."""
         try:
             return json.decode(self.arguments)
         except (DecodeError, RecursionError):
@@ -58,7 +59,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
 
 class ToolResult(Struct, frozen=True, tag="result"):
-    """The result of a call. A failure is a result, too, which the model reads."""
+    """The result of a call, which the model reads. A failed call has a result, too."""
 
     call_id: str
     text: str
@@ -80,7 +81,7 @@ class Message(Struct, frozen=True):
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The images in its parts and in its results."""
+        """The images in the parts of this message and in its tool results."""
         own = tuple([p for p in self.parts if isinstance(p, Image)])
         return sum([p.images for p in self.parts if isinstance(p, ToolResult)], own)
 
@@ -90,14 +91,19 @@ class Message(Struct, frozen=True):
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message with the seq of its event: same seq, same conversation up to it."""
+    """A message with the sequence number of its event.
+
+    If two conversations of one session end at the same `seq`, they are equal.
+    """
 
     seq: int
     message: Message
 
 
 class SearchHit(Struct, frozen=True):
-    """A message or call with its sequence number, as history search returns it."""
+    """A message or a call, with the number of its event, as the search of the history returns
+    it.
+    """
 
     seq: int
     what: str  # "person", "assistant", "call of bash", "result of bash"

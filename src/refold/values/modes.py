@@ -1,6 +1,6 @@
 """Permission modes, verdicts, effort levels, outcomes and the events of hooks.
 
-Imports nothing: flags need it.
+The module imports nothing, because the flags of the command line need it at every start.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,12 @@ Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 # In a rule: the host may lead into a private network.
 PRIVATE_PREFIX = "private:"
 
-# What runs without asking: read-only calls; also edits in the workspace; also commands that
-# the sandbox keeps to it; read-only calls and nothing else, even if allowed; only what a rule
-# allows; everything.
+# Which calls run without a question. `MODE_MEANINGS` says it for each mode.
 Mode: TypeAlias = Literal[
     "default", "accept-edits", "sandbox", "plan", "rules-only", "bypass"
 ]
 
-# Names of modes, with those that other agents use.
+# The names of modes, also the names that other agents use.
 MODE_NAMES: Mapping[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",
@@ -32,7 +30,7 @@ MODE_NAMES: Mapping[str, Mode] = {
     "bypassPermissions": "bypass",
 }
 
-# The description of each for the user.
+# A description of each mode for the user.
 MODE_MEANINGS: Mapping[Mode, str] = {
     "default": "read-only calls run without asking; edits and commands ask",
     "accept-edits": "edits inside the workspace run without asking, too",
@@ -46,7 +44,7 @@ MODE_MEANINGS: Mapping[Mode, str] = {
 # all, or as little as the provider allows.
 Effort: TypeAlias = Literal["", "off", "low", "medium", "high", "max"]
 
-# How a turn ends: with exactly one of these.
+# The outcomes of a turn. It ends with exactly one of these.
 Outcome: TypeAlias = Literal[
     "answered", "final", "plan_ready", "interrupted", "cancelled",
     "step_limit", "budget", "stuck", "denied", "failed",
@@ -61,6 +59,6 @@ HookEvent: TypeAlias = Literal[
 # The format of a conversation for a model that gets it as one text.
 Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
 
-# The limit for waiting for something that will wake an agent after its answer, if no
-# other limit is set.
+# How long a run waits for work in the background that will wake its agent after an answer,
+# if no limit is set.
 AWAITED_SECONDS = 600.0

@@ -1,7 +1,7 @@
-"""Recognizes that a program failed because the sandbox lets it make no namespaces.
+"""Recognizes that a program failed because the sandbox forbids it to make namespaces.
 
-The kernel says only "Operation not permitted", so this goes by what programs make of it:
-browsers and what starts them, container engines, other sandboxes, unshare(1).
+The kernel reports only "Operation not permitted", so the messages of programs are searched:
+browsers and programs that start them, container engines, other sandboxes, unshare(1).
 """
 
 import re
@@ -22,5 +22,5 @@ _REFUSAL_PATTERN = re.compile(
 
 
 def reports_no_namespaces(text: str) -> bool:
-    """Whether this output of a failed program says so."""
+    """Whether a failed program printed that it could make no namespaces."""
     return _REFUSAL_PATTERN.search(text) is not None

@@ -1,8 +1,8 @@
-"""Makes file names printable, finds the file again from its printed name, and shortens text.
+"""Makes file names printable, finds the original of a printed name, and shortens text.
 
 A name may contain line breaks, terminal control sequences, characters that reverse the text
 direction, and bytes that are not UTF-8. Code that shows a name shows `escape_name(name)`.
-Clients escape their whole output, too.
+Clients also escape everything that they print.
 """
 
 import os
@@ -13,29 +13,31 @@ _ESCAPE_PATTERN = r"\\(?:n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 
 
 def escape_name(name: str) -> str:
-    """`name` on one line, in characters that can be seen."""
+    """Return `name` on one line, with its invisible characters escaped."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else _escape(c) for c in name)
 
 
 def unescape_name(name: str) -> str:
-    """The name that `escape_name` shows as `name`.
+    """Return the name that `escape_name` shows as `name`.
 
-    Only what `escape_name` itself would write is reversed: a crafted name cannot hide a plain
-    letter from a rule behind an escape.
+    Only the escapes of `escape_name` itself are reversed, so a crafted name cannot hide a
+    plain letter from a rule behind an escape.
     """
     return re.sub(_ESCAPE_PATTERN, _unescape, name)
 
 
 def shorten(text: str, chars: int) -> str:
-    """`text` cut to this number of characters; "…" stands for the rest."""
+    """Return `text`, cut to at most `chars` characters; "…" then replaces the rest."""
     return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"
 
 
 def _escape(letter: str) -> str:
+    """Return the escape of one character, such as "\\n" or "\\x1b"."""
     code = ord(letter)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, as os.fsdecode gives it
+    # A byte that is not valid UTF-8, as decoded by os.fsdecode.
+    if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return _SHORT_ESCAPES.get(letter, f"\\x{code:02x}")
@@ -43,6 +45,7 @@ def _escape(letter: str) -> str:
 
 
 def _unescape(match: re.Match[str]) -> str:
+    """Return the character of an escape. An escape that `_escape` would not make stays."""
     text = match[0]
     for letter, short in _SHORT_ESCAPES.items():
         if text == short:

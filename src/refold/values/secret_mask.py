@@ -1,7 +1,8 @@
-"""The text that stands for a secret. Pure.
+"""The mask: the text that replaces a secret. Pure.
 
-A model reads `KEY = "[secret:3f2a]"`. `session.redactor` decides what is secret and makes the
-mask; `place.file_secrets` puts the value back into its own file.
+A model reads `KEY = "[secret:3f2a]"`; the four digits are the tag of this secret.
+`session.redactor` decides what is secret and makes the mask; `place.file_secrets` restores a
+secret in the file that contains it.
 """
 
 import re
@@ -10,9 +11,8 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-SECRET_MASK = (
-    "[secret]"  # without a tag: what is printed, and in journals of earlier versions
-)
+# The mask without a tag: in text for the user, and in journals of earlier versions.
+SECRET_MASK = "[secret]"
 _MASK_START, _MASK_START_BYTES = "[secret", b"[secret"
 MASK_PATTERN = r"\[secret(?::[0-9a-f]{4})?\]"
 _TAGGED_PATTERN = r"\[secret:[0-9a-f]{4}\]"
@@ -20,7 +20,7 @@ _MASK_BYTES_PATTERN = MASK_PATTERN.encode()
 
 
 class TextPiece(Struct, frozen=True):
-    """A part of a text. `mask` stands for it if it is a secret, otherwise it is ""."""
+    """A part of a text. If the part is a secret, `mask` replaces it; otherwise `mask` is ""."""
 
     text: str
     mask: str = ""
@@ -36,19 +36,22 @@ def has_mask(text: str | bytes) -> bool:
 
 
 def first_mask(text: str) -> str:
-    """The first mask in the text, or ""."""
+    """Return the first mask in the text, with or without a tag; "" if there is none."""
     match = re.search(MASK_PATTERN, text)
     return match[0] if match else ""
 
 
 def first_tag(text: str) -> str:
-    """The first mask with a tag, or "". A path or a pattern may have "[secret]" of its own."""
+    """Return the first mask in the text that has a tag; "" if there is none.
+
+    A mask without a tag does not count, because a path may contain "[secret]" itself.
+    """
     match = re.search(_TAGGED_PATTERN, text) if _MASK_START in text else None
     return match[0] if match else ""
 
 
 def masks_in(value: object) -> Iterator[str]:
-    """The masks in any text of a JSON value."""
+    """Yield the masks in all texts of a JSON value or a struct."""
     if isinstance(value, str):
         yield from re.findall(MASK_PATTERN, value) if _MASK_START in value else ()
     elif isinstance(value, dict):
@@ -63,5 +66,5 @@ def masks_in(value: object) -> Iterator[str]:
 
 
 def without_secrets(text: str) -> Sequence[TextPiece]:
-    """The pieces of a text without a search for secrets."""
+    """Return the text as one piece, as if it contained no secret."""
     return (TextPiece(text),) if text else ()

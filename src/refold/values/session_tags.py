@@ -1,4 +1,6 @@
-"""Tags of sessions that lists know: pinned sessions come first, archived ones are apart."""
+"""The tags of sessions that lists use: pinned sessions come first, and archived sessions are in
+a list of their own.
+"""
 
 PINNED_TAG, ARCHIVED_TAG = "pinned", "archived"
 SHELF_TAGS = frozenset((PINNED_TAG, ARCHIVED_TAG))

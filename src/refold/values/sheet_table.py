@@ -1,10 +1,14 @@
-"""The first rows of a sheet, as a page shows them. `tools/spreadsheets` reads them from a workbook."""
+"""The first rows of a spreadsheet, as the web page shows them. `tools/spreadsheets` reads them
+from a workbook.
+"""
 
 from msgspec import Struct
 
 
 class SheetTable(Struct, frozen=True):
-    """Rows of one sheet, from its first, all of one length; and the names of all sheets."""
+    """The first rows of one sheet of a workbook, all equally long, and the names of all its
+    sheets.
+    """
 
     sheets: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -1,4 +1,6 @@
-"""What a tool is to a model (`ToolSpec`) and to the permission rules (`Effect`, `Confinement`)."""
+"""The description of a tool for a model (`ToolSpec`) and for the permission rules (`Effect`,
+`Confinement`).
+"""
 
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -6,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, Struct
 
 if TYPE_CHECKING:
-    from refold.values.hosts import ReachableHosts  # most starts know no command
+    # Imported late: most starts run no command.
+    from refold.values.hosts import ReachableHosts
 
 
 class Effect(Enum):
@@ -28,13 +31,14 @@ class Effect(Enum):
 # The tool that starts a subagent.
 TASK = "task"
 
-# The tools of a team; those of LEADING only its leader has, and IDLE only its teammates.
+# The tools of a team. Only a leader has those of LEADING, and only its teammates have IDLE.
 LEADING = ("spawn_teammate", "shutdown_teammate", "review_plan")
 IDLE = "idle"
 OF_TEAMMATES = ("send_message", "broadcast", "read_inbox", "list_teammates", IDLE)
 TEAM = (*LEADING, *OF_TEAMMATES)
 
-# The tool that calls another: a list of tools that never changes reaches more of them.
+# The tool that calls another tool. With it a model can use tools that are not in its list,
+# so the list never changes.
 CALLER_TOOL = "tool_call"
 
 
@@ -49,12 +53,12 @@ class ToolSpec(Struct, frozen=True):
 class Confinement(Struct, frozen=True):
     """What a command may do besides computing and reading. The sandbox enforces it.
 
-    With `writes` it may change files below the workspace, except protected ones that are not
-    in `opened`: absolute paths, links resolved, that the user saw. What git may write of its
-    own settings without a question is in `of_git`: nothing may run by it. Without `writes` it reads
-    the workspace, what programs need, and `seen`: paths that it names and a rule allows; with
-    `narrow`, a command that writes reads no more than that either. With `network` it reaches
-    `hosts`, through a filter; None: every host.
+    With `writes` it may change files below the workspace, except protected ones that are not in
+    `opened`: absolute paths, links resolved, that the user saw. `of_git` has the settings that
+    git may write without a question: nothing in them can start a program. Without `writes` it
+    may read the workspace, what programs need, and `seen`: the paths that the command names and
+    a rule allows. With `narrow`, a command that writes is limited to reading these, too. With
+    `network` it may reach `hosts`, through a filter; None means every host.
     """
 
     writes: bool = False

@@ -1,4 +1,6 @@
-"""Token usage and cost of model calls, counted the same for every provider; and budgets."""
+"""Budgets, and the token usage and cost of model calls, counted in one way for all
+providers.
+"""
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -7,11 +9,14 @@ from refold.values.modes import Mode
 
 
 class Usage(Struct, frozen=True):
-    """`fresh`, `cached` and `cache_write` add up to all input tokens.
+    """The tokens that model calls used.
 
-    Providers differ: Anthropic's "input" excludes cached tokens, OpenAI's includes them. The
-    wires convert. `reasoning` is the part of `output` that is thinking. `estimated`: the
-    provider reported nothing, or something impossible, so a part is estimated.
+    `fresh`, `cached` and `cache_write` add up to all input tokens.
+
+    Providers count differently: Anthropic's "input" excludes cached tokens, OpenAI's includes
+    them. The wires convert the counts. `reasoning` is the part of `output` that is thinking. If
+    `estimated`, the provider reported no numbers or impossible ones, so some numbers are
+    estimates.
     """
 
     fresh: int = 0
@@ -22,7 +27,8 @@ class Usage(Struct, frozen=True):
     estimated: bool = False
 
     def __post_init__(self) -> None:
-        # What a provider says is never credit: a negative count would lower a budget's use.
+        # A provider's count is never negative, because that would lower the used part of a
+        # budget.
         if min(self.fresh, self.cached, self.cache_write, self.output, self.reasoning) >= 0:
             return
         for name in self.__struct_fields__:
@@ -35,7 +41,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def uncached(self) -> int:
-        """Input tokens that no cache had, and output: those with the full price."""
+        """The tokens with the full price: input tokens that no cache had, and output."""
         return self.fresh + self.cache_write + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -50,10 +56,10 @@ class Usage(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """What a number of responses used and cost in US dollars.
+    """The usage of a number of responses, and their cost in US dollars.
 
-    An unknown price is not zero: `dollars` leaves out the `unpriced` responses, and `cost` is
-    None while there are any.
+    An unknown price is not zero: `dollars` does not include the `unpriced` responses, and
+    `cost` is None if there are any.
     """
 
     usage: Usage = Usage()
@@ -63,9 +69,13 @@ class Spent(Struct, frozen=True):
 
     @property
     def cost(self) -> float | None:
+        """Return the cost in dollars; None if the price of a response is unknown."""
         return None if self.unpriced else self.dollars
 
     def plus(self, usage: Usage, cost: float | None) -> "Spent":
+        """Return the sum with one more response, whose `cost` is None if its price is
+        unknown.
+        """
         return Spent(
             self.usage + usage,
             self.dollars + (cost or 0.0),
@@ -83,9 +93,9 @@ class Spent(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """What a turn, with all that it starts, may use. None: no limit.
+    """The maximum that a turn may use, together with its subagents. None means no limit.
 
-    `tokens` are uncached tokens; they bind if a price is not known.
+    `tokens` are uncached tokens; this limit applies only if a price is unknown.
     """
 
     dollars: float | None = None
@@ -108,8 +118,9 @@ DEFAULT_TOKENS = 2_000_000  # of a budget in which the user has chosen no limit
 class RunLimits(Struct, frozen=True, omit_defaults=True):
     """Rules and limits of one run, from its command line or program.
 
-    They hold until the session is left; a resumed run brings its own. Rules are as written;
-    None and 0: not given. `config.flag_settings` converts them to settings.
+    They apply until the session is left; a run that resumes it has its own. Rules are in their
+    written form. None and 0 mean that a field is not set. `config.folder_settings` converts
+    them to settings.
     """
 
     allow: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Renders state as text, lines or documents. Pure: nothing is printed."""
+"""Renders state as text, lines or documents. Pure: no module prints anything."""

@@ -1,6 +1,6 @@
-"""The background commands of a session as rows: state, time, command and last line. Pure.
+"""Shows a session's background commands as rows: state, time, command and last line. Pure.
 
-`children_list` has the subagents; `journal/state/background.py` defines the commands.
+`children_list` shows the subagents; `journal/state/background.py` defines the commands.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
 def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Line]:
-    """The rows of a command. `output` is the last line of output if it still runs."""
+    """Return the rows of a command. While it runs, `output` is the last line of its output."""
     end = command.end
     style: Style = _OUTCOME_STYLES.get(end.outcome, "warn") if end else "accent"
     state, until, last = "runs", now, output
@@ -31,5 +31,5 @@ def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Li
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty, or ""."""
+    """Return the last line of `text` that is not blank, or ""."""
     return next((row for row in reversed(text.split("\n")) if row.strip()), "")

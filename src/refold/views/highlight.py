@@ -1,8 +1,8 @@
-"""Highlight code line by line as it arrives.
+"""Highlights code line by line, as the lines arrive.
 
-The lexers are those of pygments. They read whole texts; here each line continues in the
-state in which the last one ended, so no line is read twice. Constructs that a lexer
-recognizes only with later lines, such as long comments, are found here or stay unstyled.
+The lexers of pygments read whole texts. This module starts each line in the state in which the
+line before it ended, so no line is read twice. A construct that a lexer recognizes only from
+later lines, such as a long comment, is detected separately or stays unstyled.
 """
 
 import re
@@ -18,14 +18,14 @@ _Transition: TypeAlias = str | int | tuple[str, ...]
 _Match: TypeAlias = Callable[[str, int], re.Match[str] | None]
 _Table: TypeAlias = Mapping[str, list[tuple[_Match, Any, _Transition | None]]]
 _MAX_LINE_CHARS = 1_000  # longer lines are not highlighted
-_MAX_STATES_PER_CHAR = 50  # states that a letter may lead through
-# By the end of a file's name, where several languages have it.
+_MAX_STATES_PER_CHAR = 50  # a lexer with more states for a line is in an endless loop
+# Where several languages share a file suffix, this one is used.
 _SHARED_SUFFIXES: Mapping[str, str] = {
     "h": "c", "m": "objective-c", "mm": "objective-c++", "pl": "perl", "pm": "perl",
     "s": "gas", "sql": "sql", "v": "verilog",
 }  # fmt: skip
 _NAME_PATTERN = re.compile(r"[\w+#.-]{1,30}")
-# By the dotted name of the kind of token, the nearest wins.
+# Styles by the dotted name of the token kind. The longest matching name wins.
 _TOKEN_STYLES: Mapping[str, Style] = {
     "Comment": "comment", "Keyword": "keyword", "Operator.Word": "keyword",
     "Literal.String": "string", "Literal.Number": "number", "Name.Function": "name",
@@ -38,7 +38,10 @@ _TOKEN_STYLES: Mapping[str, Style] = {
 
 
 class Highlighter:
-    """One code block. An unknown language has no colours."""
+    """Highlights the lines of one code block. `info` begins with the name of the language.
+
+    If the language is unknown, the code has no colours.
+    """
 
     def __init__(self, info: str) -> None:
         lexer = self._language_lexer = _lexer(info)
@@ -46,12 +49,13 @@ class Highlighter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin another text of this language."""
+        """Begin another text in this language."""
         self._lexer = self._language_lexer
         self._stack = ["root"]
         self._in_comment = False
 
     def style_line(self, text: str) -> list[Piece]:
+        """Return the next line in styled pieces. If it cannot be highlighted, it is plain code."""
         if self._lexer is None or len(text) > _MAX_LINE_CHARS or not text.strip():
             return [("code", text)]
         if self._in_comment:
@@ -69,7 +73,7 @@ class Highlighter:
         return self._open_comment(text, pieces) if self._comments else pieces
 
     def _open_comment(self, text: str, pieces: list[Piece]) -> list[Piece]:
-        """Style a comment that this line begins and does not end."""
+        """Style a comment that begins in this line and does not end in it."""
         start = text.rfind("/*")
         if start < 0 or "*/" in text[start + 2 :]:
             return pieces
@@ -87,7 +91,7 @@ class Highlighter:
 
 
 def language_of(path: str) -> str:
-    """The language of a file by its name, for `Highlighter`; "" if it is not known."""
+    """Return the language for `Highlighter` by the name of a file; "" if it is unknown."""
     name = path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
     if language := _SHARED_SUFFIXES.get(suffix):
@@ -100,6 +104,7 @@ def language_of(path: str) -> str:
 
 
 def _all_lexers() -> "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], object]]":
+    """Yield the name, the aliases, the file patterns and the media types of each lexer."""
     from pygments.lexers import (
         get_all_lexers,  # pyright: ignore[reportUnknownVariableType] - untyped
     )
@@ -112,6 +117,7 @@ def _all_lexers() -> "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], obje
 
 
 def _lexer(info: str) -> "Lexer | None":
+    """Return the lexer for the text after a fence, such as "python", or None."""
     match = _NAME_PATTERN.match(info.strip().lstrip("{").lstrip("."))
     if match is None:
         return None
@@ -122,11 +128,12 @@ def _lexer(info: str) -> "Lexer | None":
     name = match[0].lower()
     if not any(name in aliases for _, aliases, *_ in _all_lexers()):
         return None
-    return get_lexer_by_name(name, startinline=True)  # PHP without its opening mark
+    # `startinline` is an option for PHP: the code may have no opening mark.
+    return get_lexer_by_name(name, startinline=True)
 
 
 def _has_comments(lexer: "Lexer") -> bool:
-    """Whether /* begins a comment in this language."""
+    """Whether /* begins a comment in the language of this lexer."""
     try:
         pieces = _to_pieces(list(_tokenize(lexer, "/* */\n", ["root"])))
     except Exception:
@@ -135,14 +142,17 @@ def _has_comments(lexer: "Lexer") -> bool:
 
 
 def _tokenize(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str, str]]:
-    """The tokens of a line as (kind, text); `stack` is the lexer's state and is changed in place."""
+    """Yield the tokens of a line as pairs of kind and text.
+
+    `stack` is the state of the lexer, and is changed in place.
+    """
     from pygments.lexer import ExtendedRegexLexer, RegexLexer
 
     if not isinstance(lexer, RegexLexer) or isinstance(lexer, ExtendedRegexLexer):
         for _, kind, text in lexer.get_tokens_unprocessed(line):
             yield str(kind), text
         return
-    # The table that a lexer is made of has no other name.
+    # The lexer's table has no public name.
     rules = cast("_Table", lexer._tokens)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportPrivateUsage, reportUnknownVariableType]
     position = steps = 0
     while position < len(line):
@@ -156,7 +166,7 @@ def _tokenize(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str
                 if transition is not None:
                     _change_state(stack, transition)
                 break
-        else:
+        else:  # no rule matches this character
             if line[position] == "\n":
                 stack[:] = ["root"]
             yield "Token.Text", line[position]
@@ -164,9 +174,12 @@ def _tokenize(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str
 
 
 def _tokens(lexer: "Lexer", act: Any, match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a match. `act` is a token kind, a function that makes tokens, or
+    None.
+    """
     if act is None:
         return
-    if isinstance(act, tuple):  # a kind of token is one
+    if isinstance(act, tuple):  # the kinds of pygments are tuples
         yield str(cast("object", act)), match[0]
         return
     for _, kind, text in act(lexer, match):
@@ -174,6 +187,11 @@ def _tokens(lexer: "Lexer", act: Any, match: re.Match[str]) -> Iterator[tuple[st
 
 
 def _change_state(stack: list[str], transition: _Transition) -> None:
+    """Change the stack of states in place, as a rule of pygments says.
+
+    The rule names new states, "#pop" or "#push", or is -n to remove n states. The first state
+    stays.
+    """
     for step in transition if isinstance(transition, tuple) else (transition,):
         if step == "#pop":
             del stack[max(len(stack) - 1, 1) :]
@@ -186,6 +204,7 @@ def _change_state(stack: list[str], transition: _Transition) -> None:
 
 
 def _to_pieces(tokens: list[tuple[str, str]]) -> list[Piece]:
+    """Return the tokens of a line as styled pieces."""
     pieces: list[Piece] = []
     for kind, text in tokens:
         style, words = _style(kind), text.replace("\n", "")
@@ -197,6 +216,7 @@ def _to_pieces(tokens: list[tuple[str, str]]) -> list[Piece]:
 
 
 def _style(kind: str) -> Style:
+    """Return the style for a kind of token; "code" if it has none of its own."""
     name = kind.removeprefix("Token.")
     while name:
         if style := _TOKEN_STYLES.get(name):

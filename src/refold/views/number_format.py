@@ -1,4 +1,4 @@
-"""Tokens, money, durations and sizes in a few characters."""
+"""Formats tokens, money, durations and sizes as short texts."""
 
 from typing import Literal
 
@@ -9,9 +9,10 @@ from refold.views.styled import Line, line
 
 
 def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
-    """What a turn used, and the share of a window of `size` tokens.
+    """Return the usage of a turn as a line, with the share of the context window.
 
-    `last` is the usage of its newest response.
+    The share is computed from `last`, the usage of the newest response, and from `size`, the
+    size of the window in tokens.
     """
     if spent.usage == Usage():  # stopped before the provider reported usage
         return line(duration(seconds), "dim")
@@ -21,9 +22,10 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
 
 
 def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
-    """How a turn ended, unless it ended normally, and what the user can do."""
+    """Return a line on how a turn ended and what the user can do; None if it ended normally."""
     reason = visible(reason)
-    short = reason.partition("; continue")[0]  # other keys continue here
+    # The reason may end with the order that continues the turn; a terminal has keys for that.
+    short = reason.partition("; continue")[0]
     match outcome:
         case "" | "answered" | "final" | "plan_ready":
             return None
@@ -47,7 +49,11 @@ def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
 
 
 def window_share(last: Usage, size: int) -> str:
-    """The share of the context window after the last response, if the window is known."""
+    """Return the share of the context window that is used after the newest response.
+
+    `last` is the usage of that response, `size` the size of the window in tokens. Return "" if
+    one of them is unknown.
+    """
     if not size or not last.input:
         return ""
     percent = 100 * (last.input + last.output) / size
@@ -55,7 +61,10 @@ def window_share(last: Usage, size: int) -> str:
 
 
 def money(spent: Spent) -> str:
-    """The cost, or "". Unknown and estimated parts are marked."""
+    """Return the cost; "" if it is completely unknown.
+
+    "at least" stands before it if a part is unknown, and "~" if a part is estimated.
+    """
     if spent.unpriced == spent.answers:
         return ""
     sign = "at least " if spent.unpriced else ""
@@ -63,12 +72,12 @@ def money(spent: Spent) -> str:
 
 
 def estimate_sign(usage: Usage) -> str:
-    """The sign before a sum that is partly estimated, or an empty text."""
+    """Return "~" if a part of the usage is estimated; otherwise ""."""
     return "~" if usage.estimated else ""
 
 
 def spent_row(spent: Spent) -> str:
-    """Tokens and cost of some responses. An unknown price is shown as unknown."""
+    """Return the tokens and the cost of some responses. An unknown price is named as unknown."""
     if not spent.answers:
         return "nothing"
     if spent.usage == Usage() and spent.unpriced:  # stopped before usage was reported
@@ -81,14 +90,16 @@ def dollars(amount: float) -> str:
 
 
 def tokens(count: int) -> str:
+    """Return a number of tokens as a short text, such as "12.3k"."""
     if count < 10_000:
         return f"{count:,}"
-    if count < 999_950:
+    if count < 999_950:  # larger numbers would be rounded to 1000.0k
         return f"{count / 1000:.1f}k"
     return f"{count / 1e6:,.2f}".rstrip("0").rstrip(".") + "M"
 
 
 def duration(seconds: float) -> str:
+    """Return a duration as a short text, such as "1.5 s" or "2 min 05 s"."""
     if seconds < 60:
         return f"{max(0.0, seconds):.1f} s"
     minutes, left = divmod(round(seconds), 60)
@@ -96,6 +107,7 @@ def duration(seconds: float) -> str:
 
 
 def size_text(count: int) -> str:
+    """Return a number of bytes as a short text, such as "1.5 MB"."""
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= least:
             return f"{count / least:.1f} {unit}"
@@ -103,7 +115,7 @@ def size_text(count: int) -> str:
 
 
 def count_with_noun(count: int, noun: str) -> str:
-    """A count with its noun."""
+    """Return a count with its noun: "1 byte", "2 bytes"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

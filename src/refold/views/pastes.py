@@ -1,6 +1,6 @@
-"""Long pastes, which a label replaces in the text that is being typed. Pure.
+"""Makes a label that replaces a long paste in the text of a prompt. Pure.
 
-Without the label, each key would draw the whole paste again.
+Without the label, the whole paste would be drawn again at each key.
 """
 
 from refold.views.strip_escapes import without_escapes
@@ -10,12 +10,12 @@ MAX_SHOWN_CHARS = 1_500
 
 
 def clean_paste(text: str) -> str:
-    """A terminal's paste, without control sequences and trailing line ends."""
+    """Return a pasted text without control sequences, and without line ends at its end."""
     return without_escapes(text).rstrip("\n")
 
 
 def paste_label(text: str, max_lines: int = MAX_SHOWN_LINES) -> str:
-    """The label for a paste, or "" if it is short enough to be shown itself."""
+    """Return the label for a pasted text; "" if it has at most `max_lines` lines."""
     lines = text.count("\n") + 1
     if lines <= max_lines and len(text) <= MAX_SHOWN_CHARS:
         return ""

@@ -1,4 +1,4 @@
-"""The message with a command of the person's own shell: written for the model, read for screens. Pure."""
+"""Writes and parses the message to the model about a `!command` that the user ran. Pure."""
 
 from refold.values.text import between_tags
 
@@ -10,7 +10,7 @@ _BEGIN_TAG, _END_TAG = "\n<shell>\n", "\n</shell>"
 
 
 def shell_message(command: str, output: str, ending: str) -> str:
-    """Return the message. `output` may be "", `ending` says how the command ended."""
+    """Return the message about a command and its output. `ending` says how the command ended."""
     lines = [_command_line(command), f"({ending})"]
     if output:
         lines.insert(1, between_tags(output, "shell"))
@@ -18,7 +18,7 @@ def shell_message(command: str, output: str, ending: str) -> str:
 
 
 def read_shell_message(command: str, message: str) -> tuple[str, str]:
-    """Return what the command of a message printed, and how it ended."""
+    """Return the output and the ending from a message that `shell_message` wrote."""
     body = message.partition(_BEGIN_TAG)[2].removesuffix(_END_TAG)
     printed, _, ending = body.removeprefix(_command_line(command)).rpartition("\n")
     return printed.removeprefix("\n"), ending.removeprefix("(").removesuffix(")")

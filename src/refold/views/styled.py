@@ -1,8 +1,8 @@
-"""Lines of text with named styles, without colours.
+"""Lines of text with named styles. A style is not yet a colour.
 
-A view names the style of a piece of text; each screen decides what it looks like. Text that
-links somewhere has a `Link` as its style; a screen without links shows it as "link". Only the
-full screen makes and draws an `ImageRow`.
+A view names the style of each piece of text; each screen decides how it looks. The style of a
+link is a `Link`; a screen without links draws it in the style "link". Only the full screen uses
+`ImageRow`.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,19 @@ Style: TypeAlias = Literal[
 
 
 class Link(Struct, frozen=True):
-    """`url` is safe to open: printable ASCII with a scheme for pages, files or mail."""
+    """The style of text that links to `url`.
+
+    `url` is safe to open: it is printable ASCII, and leads to a page, a file or a mail address.
+    """
 
     url: str
 
 
 class ImageRow(Struct, frozen=True):
-    """The text is blanks, over which row `row` of the `rows` of an image is drawn.
+    """The style of blanks over which one row of an image is drawn.
 
-    `image` names its bytes; all its rows have `columns` cells.
+    The image has `rows` rows of `columns` cells; `row` is the index of this row. `image` is the
+    name of the blob with its bytes.
     """
 
     image: str
@@ -47,7 +51,7 @@ def line(text: str, style: Style = "plain") -> Line:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbours of the same style."""
+    """Return the pieces with neighbouring pieces of the same style joined."""
     result: list[Piece] = []
     for style, text in pieces:
         if result and result[-1][0] == style:
@@ -57,5 +61,5 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def plain_text(lines: Iterable[Line]) -> str:
-    """The text without styles."""
+    """Return the text of the lines without styles."""
     return "\n".join("".join(text for _, text in pieces) for pieces in lines)

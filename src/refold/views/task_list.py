@@ -1,6 +1,6 @@
-"""The tasks of a project's board, a line each, and one task whole. Pure.
+"""Shows the tasks of a project's board: one line each, or one task in full. Pure.
 
-`todo_list` has the todos of one session.
+`todo_list` shows the todos of a session.
 """
 
 import json
@@ -23,7 +23,7 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
 
 
 def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
-    """Return the tasks; owners that belong to this session have their short names."""
+    """Return the tasks with short names for the owners that belong to this session."""
     me = view.session.id
     below = {
         f"{me}/{child.name}": child.born.teammate or child.name
@@ -34,13 +34,13 @@ def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
 
 
 def task_rows(tasks: Sequence[BoardTask], width: int) -> list[Line]:
-    """A line for each task, in order. `width` 0: lines are not cut."""
+    """Return a line for each task, in order, cut to `width` cells; with 0, lines are not cut."""
     column_width = len(f"#{max((task.id for task in tasks), default=0)}")
     return [_row(task, column_width, width) for task in tasks]
 
 
 def task_lines(task: BoardTask, width: int) -> list[Line]:
-    """A task with its description and its metadata."""
+    """Return a task in full, with its description and its metadata."""
     return [
         _row(task, 1, 0),
         *(text_lines(task.description, width) if task.description else ()),
@@ -49,7 +49,7 @@ def task_lines(task: BoardTask, width: int) -> list[Line]:
 
 
 def count_line(tasks: Sequence[BoardTask]) -> str:
-    """The count by status: "3 open (1 in progress), 4 done"."""
+    """Return the numbers of tasks by status, such as "3 open (1 in progress), 4 done"."""
     states = [task.status for task in tasks]
     begun = states.count("in_progress")
     kinds: Sequence[tuple[str, int]] = (
@@ -64,6 +64,7 @@ def count_line(tasks: Sequence[BoardTask]) -> str:
 
 
 def _row(task: BoardTask, column_width: int, width: int) -> Line:
+    """Return the line of a task. With `width` 0, it is not cut."""
     sign, style = _STATUS_SIGNS[task.status]
     facts = "; ".join(_facts(task))
     row: Line = (

@@ -1,4 +1,4 @@
-"""The todos and the plans of a session as short lists. Pure."""
+"""Shows the todos and the plans of a session. Pure."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,12 @@ _PLAN_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"
 
 
 def checklist(items: Sequence[Todo], width: int) -> list[Line]:
-    """A line for each todo, in order."""
+    """Return a line for each todo, in order."""
     return [_row(item, width) for item in items]
 
 
 def _row(item: Todo, width: int) -> Line:
+    """Return the line of a todo, cut to `width` cells."""
     sign, style = _STATUS_SIGNS[item.status]
     return (
         (style, f"{sign} {cut(escape_to_one_line(item.subject), width - len(sign) - 1)}"),
@@ -31,7 +32,7 @@ def _row(item: Todo, width: int) -> Line:
 
 
 def plan_lines(plans: Sequence[Plan], width: int) -> list[Line]:
-    """A line for each plan, oldest first: time, state and title."""
+    """Return a line for each plan, oldest first: its time, its state and its title."""
     return [
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),

@@ -1,1 +1,1 @@
-"""Reads the web for tools: pages, and the answers of search services."""
+"""Reads the web for tools: pages, and the results of search services."""

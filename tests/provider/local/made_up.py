@@ -1,4 +1,4 @@
-"""A model of a few bytes, cut into wheels, and places that offer it."""
+"""Makes a model of a few bytes, cut into wheels, and serves it."""
 
 import io
 import struct
@@ -34,9 +34,9 @@ def gguf(
     tensors: Sequence[Sequence[int]] = (),
     layers: int = 0,
 ) -> bytes:
-    """A header as llama.cpp writes it, with lists of tokens and of numbers between.
+    """Return a header as llama.cpp writes it, with lists of tokens and of numbers between.
 
-    With `layers` it says how much is kept of a token: two heads of 16 and 16 numbers.
+    With `layers`, it has the numbers from which the size of the cache is computed.
     """
     keys = [
         text("general.architecture") + struct.pack("<I", 8) + text("tiny"),
@@ -67,7 +67,7 @@ def gguf(
 
 
 def wheel(number: int, payload: bytes) -> bytes:
-    """A wheel whose code would be noticed if it ran."""
+    """Return a wheel with a part of the model, whose code would fail loudly if it ran."""
     package = f"tiny_part{number}"
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
@@ -90,7 +90,7 @@ def part(number: int) -> bytes:
 
 
 class Packages:
-    """Gives packages as pip would, and remembers which were asked for."""
+    """Provides packages as pip would, and records which were requested."""
 
     def __init__(self, make: Callable[[int], bytes] = lambda n: wheel(n, part(n))) -> None:
         self.asked: list[str] = []
@@ -107,7 +107,7 @@ class Packages:
 
 
 class Hub:
-    """A web server with one file. `gives` bytes of it come, then the line is cut."""
+    """A web server with one file. It sends `gives` bytes of it, and cuts the connection."""
 
     def __init__(self, content: bytes, *, ranges: bool = True) -> None:
         self.content, self.ranges, self.gives = content, ranges, len(content)

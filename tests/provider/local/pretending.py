@@ -1,8 +1,8 @@
-"""A model's server without a model: all of `serve` but llama.cpp.
+"""Serves a model without a model: everything of `serve` except llama.cpp.
 
-On stderr, its log, it prints its identity, and then what was posted to it. With `fail` it
-dies while loading, with `silent` it loads until the file `go` exists beside the model, with
-`forgets` it cannot restore what it saved.
+On stderr, its log, it prints its identity and then each posted request. With `fail` it dies
+while loading, with `silent` it loads until the file `go` exists beside the model, with
+`forgets` it cannot restore a state that it saved.
 """
 
 import json

@@ -139,8 +139,9 @@ def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None
 
 
 def stream_text(text: str) -> tuple[str, list[str]]:
-    """The deltas of a response of this text that arrives in small pieces, and how it
-    stopped."""
+    """Return the deltas of a response of this text that arrives in small pieces, and how it
+    stopped.
+    """
 
     async def response() -> AsyncGenerator[Delta, None]:
         for start in range(0, len(text), 7):
@@ -213,7 +214,7 @@ CALL = '{"tool": "look", "arguments": {"where": "up"}}'
 
 
 def cut_answer(reply: Reply) -> Answer:
-    """What a server sends that dies in the middle of a response."""
+    """Return what a server sends that dies in the middle of a response."""
     whole = answer("openai-chat", reply)
     assert isinstance(whole.body, bytes)
     events = whole.body.split(b"\n\n")
@@ -222,7 +223,7 @@ def cut_answer(reply: Reply) -> Answer:
 
 
 def run_with_crash(second: Reply) -> tuple[list[Delta], Running]:
-    """The deltas of a response of which a part arrived, and of the second one."""
+    """Return the deltas of a response of which a part arrived, and of the second one."""
 
     async def main() -> tuple[list[Delta], Running]:
         first = cut_answer(Reply(CALL))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.peer
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """A simple index with the three parts of the made-up model."""
+    """Yield a simple index with the three parts of the made-up model."""
     for number in (1, 2, 3):
         package = tmp_path / "index" / "simple" / f"tiny-part{number}"
         package.mkdir(parents=True)
@@ -58,7 +58,7 @@ def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 def require_program(program: str) -> str:
-    """Its path, or the test is skipped."""
+    """Return its path, or the test is skipped."""
     which = shutil.which(program)
     if (
         not which

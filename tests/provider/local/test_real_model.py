@@ -37,7 +37,7 @@ def model() -> LocalModel:
 
 
 def run_turn(model: LocalModel, prompt: str, directory: Path) -> dict[str, object]:
-    """A turn of `refold -p`, and the result it prints."""
+    """Return a turn of `refold -p`, and the result it prints."""
     done = subprocess.run(
         [
             *(REFOLD, "-p", prompt, "--yolo", "-m", f"local/{model.name}"),
@@ -55,7 +55,7 @@ def run_turn(model: LocalModel, prompt: str, directory: Path) -> dict[str, objec
 
 
 def serving() -> list[ServerStatus]:
-    """The servers that run for this test's home."""
+    """Return the servers that run for this test's home."""
     return list(running_servers(paths(os.environ).state / "local", time.time()))
 
 

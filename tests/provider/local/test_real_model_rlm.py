@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_rlm(name: str, folder: Path, way: str) -> dict[str, Any]:
-    """The document of `refold rlm --json`, whose session has to be sound."""
+    """Return the document of `refold rlm --json`, whose session has to be sound."""
     model = find(name)
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")

@@ -36,7 +36,7 @@ def change_instructions(server: Server) -> None:
 
 
 def prompts(server: Server, page: Any) -> str:
-    """The newest system prompt of the conversation on the page."""
+    """Return the newest system prompt of the conversation on the page."""
     return prompts_in(paths(os.environ).data / "sessions" / id_of(page) / "events.jsonl")[
         -1
     ].system

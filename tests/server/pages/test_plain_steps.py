@@ -45,7 +45,7 @@ def test_folded_steps_keep_every_block_in_its_order(blocks: list[dict[str, Any]]
 
     assert log["order"] == log["joined"] == list(range(1, len(blocks) + 1))
     assert log["growing"] == log["whole"]
-    assert log["kept"]  # what did not change is the same object
+    assert log["kept"]  # unchanged parts are the same objects
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")

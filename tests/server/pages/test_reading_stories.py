@@ -52,7 +52,7 @@ def test_the_page_stays_scrolled_to_the_end_while_requests_appear_and_close(
 
 
 def scroll_end(page: Any) -> float:
-    """Where the conversation is scrolled to, once it moves no more."""
+    """Return where the conversation is scrolled to, once it moves no more."""
     tops = list[float]()
     while len(tops) < 2 or tops[-1] != tops[-2]:
         page.wait_for_timeout(150)

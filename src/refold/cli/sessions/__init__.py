@@ -1,1 +1,1 @@
-"""`refold sessions`, and the picker of sessions: find, name, export and delete them."""
+"""`refold sessions`: lists, searches, names, exports and deletes sessions."""

@@ -1,4 +1,5 @@
-"""People of a service: the login at their identity provider, and what a command does with people and tenants.
+"""People of a service: their login at an identity provider, and the commands about tenants
+and people.
 
-Needs `refold[cluster]`; only web nodes and the commands about tenants and people import it.
+Needs `refold[cluster]`; only web nodes and those commands import it.
 """

@@ -1,4 +1,4 @@
-"""Tests: a fake model calls a tool."""
+"""The tests of a generated program: a fake model calls a tool."""
 
 import contextlib
 import tempfile
@@ -10,8 +10,9 @@ from refold.declared.parts.play import play
 
 
 def play_in_folder(tool: str, arguments: dict[str, Any], user_says: str = "y") -> str:
-    """Like `play`, in an empty directory. Return the messages that the model got after the
-    call.
+    """Let a fake model call a tool, in a directory with one file, here.txt.
+
+    `user_says` is the answer to questions. Return the request that follows the call.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("here.txt").write_text("one\ntwo\n")

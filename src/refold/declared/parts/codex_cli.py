@@ -1,4 +1,4 @@
-"""Codex's command line."""
+"""Asks Codex's command-line program instead of a model."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ OWN_TOOLS = (
 
 
 def command(folder: Path, prompt: str) -> ProgramRun:
-    """One run of Codex, with its own tools, settings and instructions switched off."""
+    """Return how to run Codex without its own tools, settings and instructions."""
     system = folder / "system.md"
     system.write_text(instructions(), encoding="utf-8")
     settings = [
@@ -45,7 +45,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
 
 
 def parse_reply(output: str) -> tuple[str, int, int]:
-    """The response in what it prints, and the tokens in and out."""
+    """Return the response in Codex's output, and the input and output tokens."""
     texts: list[str] = []
     tokens_in = tokens_out = 0
     for line in json_lines(output):

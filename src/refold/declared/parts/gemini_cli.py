@@ -1,4 +1,4 @@
-"""Gemini's command line."""
+"""Asks Gemini's command-line program instead of a model."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ NO_TOOLS = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
 
 
 def command(folder: Path, prompt: str) -> ProgramRun:
-    """One run of the Gemini CLI, with its own tools, extensions and servers off."""
+    """Return how to run the Gemini CLI without its own tools, extensions and servers."""
     system, policy = folder / "system.md", folder / "no_tools.toml"
     system.write_text(instructions(), encoding="utf-8")
     policy.write_text(NO_TOOLS, encoding="utf-8")
@@ -33,7 +33,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
 
 
 def parse_reply(output: str) -> tuple[str, int, int]:
-    """The response in what it prints, and the tokens in and out."""
+    """Return the response in Gemini's output, and the input and output tokens."""
     text, tokens_in, tokens_out = "", 0, 0
     for line in json_lines(output):
         if line.get("type") == "message" and line.get("role") == "assistant":

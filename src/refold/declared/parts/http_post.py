@@ -1,4 +1,4 @@
-"""Requests of a generated program to an API, and the key that they carry."""
+"""Sends requests to a model's API, with the key from the environment."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from refold.declared.parts.settings import API_KEY_VARIABLE, TIMEOUT
 
 
 def api_key() -> str:
-    """The key, from the environment: it must not be in a file that is passed on."""
+    """Return the key from the environment. Raises `BackendError` if it is not set."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not key:
         raise BackendError(f"there is no key: set {API_KEY_VARIABLE}")
@@ -20,7 +20,7 @@ def api_key() -> str:
 
 
 def optional_api_key() -> str:
-    """The key, from the environment. A server without keys takes anything."""
+    """Return the key from the environment, or "none": a server may need no key."""
     return os.environ.get(API_KEY_VARIABLE, "").strip() or "none"
 
 
@@ -28,10 +28,13 @@ BUSY = (429, 500, 502, 503, 504, 529)  # answers after which it is worth trying 
 
 
 def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    """Send a request, again if the server is busy, and return what it answers."""
+    """Send a JSON request, again if the server is busy, and return the answer.
+
+    Raises `BackendError` after the fourth try, or for any other error.
+    """
     headers = {"Content-Type": "application/json", **headers}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    for pause in (1, 2, 4, 0):
+    for pause in (1, 2, 4, 0):  # 0 is the last try
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
                 return json.load(response)

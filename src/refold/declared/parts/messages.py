@@ -1,4 +1,4 @@
-"""The conversation of a generated program, as values that no API prescribes, and its system prompt."""
+"""The conversation of a generated program, in types that fit every API."""
 
 import datetime
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from refold.declared.parts.settings import SYSTEM_PROMPT
 
 
 class BackendError(Exception):
-    """There is no response. The text says why, for the user."""
+    """Raised if there is no response. The text explains the reason to the user."""
 
 
 @dataclass
 class Call:
-    """A tool call of the model. `mistake` says why it cannot be made, if it cannot."""
+    """A tool call of the model. `mistake` says why the call is invalid, or is ""."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class Call:
 
 @dataclass
 class CallResult:
-    """What a call has returned, or why it failed."""
+    """The result of a call, or the reason why it failed."""
 
     call: Call
     text: str
@@ -33,8 +33,9 @@ class CallResult:
 
 @dataclass
 class Message:
-    """One message. Its role is "user", "assistant", "tool" (with results), or "note"
-    (in place of messages that are left out).
+    """A message with the role "user", "assistant", "tool" (it has results) or "note".
+
+    A note stands for messages that are not sent.
     """
 
     role: str
@@ -45,7 +46,7 @@ class Message:
 
 @dataclass
 class Response:
-    """A response: its message, the part of it for the user, and the tokens it took."""
+    """A model's response: its message, the text for the user, and the tokens used."""
 
     message: Message
     shown: str
@@ -54,6 +55,6 @@ class Response:
 
 
 def system_prompt() -> str:
-    """The instructions, and facts that the model cannot know, such as the date."""
+    """Return the instructions for the model, with the working directory and the date."""
     today = datetime.date.today().isoformat()
     return f"{SYSTEM_PROMPT}\n\nYou work in: {Path.cwd()}\nToday: {today}"

@@ -1,4 +1,4 @@
-"""Ollama's own API, which takes calls and results in fields of their own."""
+"""Asks a model through Ollama's API, which has its own fields for calls and results."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from refold.declared.parts.tools import TOOLS, schema
 
 
 def ask(messages: list[Message]) -> Response:
-    """The next response of the model."""
+    """Send the conversation to the model, and return its response."""
     body = {
         "model": MODEL,
         "stream": False,
@@ -52,7 +52,7 @@ def ask(messages: list[Message]) -> Response:
 
 
 def to_wire(message: Message) -> list[dict[str, Any]]:
-    """A message as the API takes it: each result is a message of its own."""
+    """Return a message as the API expects it: each result becomes a message."""
     if message.role == "tool":
         return [
             {
@@ -78,7 +78,7 @@ def to_wire(message: Message) -> list[dict[str, Any]]:
 
 
 def function(name: str) -> dict[str, Any]:
-    """A tool as the API takes it."""
+    """Return the description of a tool as the API expects it."""
     about = {
         "name": name,
         "description": TOOLS[name].__doc__,

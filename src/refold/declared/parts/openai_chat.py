@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, and the many servers that are compatible with it."""
+"""Asks a model through OpenAI's Chat Completions API, or a server compatible with it."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from refold.declared.parts.tools import TOOLS, schema
 
 
 def ask(messages: list[Message]) -> Response:
-    """The next response of the model."""
+    """Send the conversation to the model, and return its response."""
     body = {
         "model": MODEL,
         "messages": [
@@ -44,7 +44,7 @@ def ask(messages: list[Message]) -> Response:
 
 
 def to_wire(message: Message) -> list[dict[str, Any]]:
-    """A message as the API takes it: each result is a message of its own."""
+    """Return a message as the API expects it: each result becomes a message."""
     if message.role == "tool":
         return [
             {"role": "tool", "tool_call_id": result.call.id, "content": result.text}
@@ -69,7 +69,7 @@ def to_wire(message: Message) -> list[dict[str, Any]]:
 
 
 def call_of(message: dict[str, Any]) -> Call:
-    """A call of the model. Its arguments are a text that should be JSON."""
+    """Return a call of the model. If its arguments are not JSON, it has a `mistake`."""
     name, text = message["function"]["name"], message["function"]["arguments"]
     try:
         arguments: dict[str, Any] = dict(json.loads(text or "{}"))
@@ -81,7 +81,7 @@ def call_of(message: dict[str, Any]) -> Call:
 
 
 def function(name: str) -> dict[str, Any]:
-    """A tool as the API takes it."""
+    """Return the description of a tool as the API expects it."""
     about = {
         "name": name,
         "description": TOOLS[name].__doc__,

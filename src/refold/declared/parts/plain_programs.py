@@ -1,4 +1,4 @@
-"""Programs that print their response and nothing else: Ollama's, and the user's own."""
+"""Runs programs that print only their response: `ollama`, or the user's own program."""
 
 from pathlib import Path
 
@@ -8,25 +8,25 @@ from refold.declared.parts.text_calls import instructions
 
 
 def ollama_command(folder: Path, prompt: str) -> ProgramRun:
-    """One run of a model. It downloads the model if that is missing."""
+    """Return how to run a model with `ollama`, which downloads the model if necessary."""
     return ProgramRun(
         ["ollama", "run", MODEL, "--nowordwrap", "--hidethinking"], prompt
     )
 
 
 def ollama_command_on_host(folder: Path, prompt: str) -> ProgramRun:
-    """One run of a model. It downloads the model if that is missing."""
+    """Return how to run a model with `ollama` on the host `HOST`."""
     arguments = ["ollama", "run", MODEL, "--nowordwrap", "--hidethinking"]
     return ProgramRun(arguments, prompt, {"OLLAMA_HOST": HOST})
 
 
 def own_command(folder: Path, prompt: str) -> ProgramRun:
-    """One run of the program."""
+    """Return how to run the user's program, which reads the prompt from its input."""
     return ProgramRun(COMMAND, prompt)
 
 
 def own_command_with_texts(folder: Path, prompt: str) -> ProgramRun:
-    """One run of the program, with the texts that its command line has a place for."""
+    """Return how to run the user's program, with the texts in its placeholders."""
     arguments = COMMAND
     for name, text in (("prompt", prompt), ("system", instructions())):
         file = folder / f"{name}.md"
@@ -37,7 +37,7 @@ def own_command_with_texts(folder: Path, prompt: str) -> ProgramRun:
 
 
 def own_command_with_system(folder: Path, prompt: str) -> ProgramRun:
-    """One run of the program, with the system prompt in its command line or in a file."""
+    """Return how to run the user's program, with the system prompt in its placeholder."""
     system, file = instructions(), folder / "system.md"
     file.write_text(system, encoding="utf-8")
     arguments = [
@@ -48,5 +48,5 @@ def own_command_with_system(folder: Path, prompt: str) -> ProgramRun:
 
 
 def parse_reply(output: str) -> tuple[str, int, int]:
-    """The response is all that the program prints; it counts no tokens."""
+    """Return the whole output as the response, and 0 input and output tokens."""
     return output, 0, 0

@@ -20,8 +20,9 @@ from refold.declared.parts.fakes import variables
 
 
 def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
-    """Let a fake model call a tool and then end. Return the messages that it got after the
-    call.
+    """Let a fake model, an HTTP server, call a tool. Return the request after the call.
+
+    `user_says` is the answer to each question.
     """
     replies = [call_reply(tool, arguments), text_reply("Done.")]
     requests: list[str] = []
@@ -37,7 +38,7 @@ def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
             self.wfile.write(reply)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Print no log: this is a test."""
+            """Print nothing: the output of a test must stay readable."""
 
     with contextlib.ExitStack() as stack:
         server = http.server.HTTPServer(("127.0.0.1", 0), FakeModel)
@@ -59,12 +60,12 @@ def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
 
 
 def call_reply_as_text(name: str, arguments: dict[str, Any]) -> str:
-    """A response with a tool call."""
+    """Return a fake response whose text contains a tool call."""
     call = json.dumps({"name": name, "arguments": arguments})
     return text_reply(f"<tool_call>\n{call}\n</tool_call>")
 
 
-# Keeps what it is given, and prints the next of its replies.
+# A program that writes what it is given to promptN, and prints replyN, in its directory.
 FAKE = """\
 #!{python}
 import os
@@ -79,8 +80,9 @@ print((place / f"reply{{turn}}").read_text())
 
 
 def play_with_program(tool: str, arguments: dict[str, Any], user_says: str) -> str:
-    """Let a fake model call a tool and then end. Return the messages that it got after the
-    call.
+    """Let a fake program call a tool. Return the prompt that it gets after the call.
+
+    `user_says` is the answer to each question.
     """
     replies = [call_reply(tool, arguments), text_reply("Done.")]
     with contextlib.ExitStack() as stack:

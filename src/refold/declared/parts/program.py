@@ -1,4 +1,4 @@
-"""A command line as the model: each response is one run of its program."""
+"""Asks a command-line program instead of an API: each response is one run of it."""
 
 import tempfile
 from pathlib import Path
@@ -19,17 +19,17 @@ GUIDE = (
 
 
 def opening() -> str:
-    """The beginning of a transcript, without the system prompt, which is passed separately."""
+    """Return the text before the conversation. The system prompt is passed separately."""
     return GUIDE
 
 
 def opening_with_system() -> str:
-    """The beginning of a transcript, with the system prompt: the program has no option for it."""
+    """Return the text before the conversation, with the system prompt."""
     return f"{GUIDE}\n\n{instructions()}"
 
 
 def ask(messages: list[Message]) -> Response:
-    """The next response of the program."""
+    """Run the program with the conversation, and return its response."""
     lines = [
         (speaker(message), message_text(message)) for message in in_context(messages)
     ]

@@ -1,4 +1,4 @@
-"""One run of another program: what it is started with, and what it prints."""
+"""Runs another program once, and returns what it prints."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from refold.declared.parts.tools import stop
 
 @dataclass
 class ProgramRun:
-    """One run: its command line, its standard input, and variables to set."""
+    """How to run a program: its command line, its input, and variables to set."""
 
     arguments: list[str]
     stdin: str = ""
@@ -21,7 +21,10 @@ class ProgramRun:
 
 
 def run(program: ProgramRun, folder: str) -> str:
-    """Run a program and return what it prints. At the end it is killed with its children."""
+    """Run a program in `folder`, and return its output. Raises `BackendError`.
+
+    In the end, the program is killed with the processes that it has started.
+    """
     name = program.arguments[0]
     try:
         process = subprocess.Popen(
@@ -48,7 +51,7 @@ def run(program: ProgramRun, folder: str) -> str:
 
 
 def json_lines(output: str) -> list[dict[str, Any]]:
-    """The objects in the lines of an output; a line without one is left out."""
+    """Return the JSON objects in the lines of an output, without other lines."""
     documents: list[dict[str, Any]] = []
     for line in output.splitlines():
         try:

@@ -1,4 +1,4 @@
-"""Settings: the constants of a generated program. The generator replaces their values."""
+"""The constants of a generated program. The generator replaces their values."""
 
 NAME = "example"
 MODEL = "gpt-4o"

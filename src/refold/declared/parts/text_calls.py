@@ -1,4 +1,4 @@
-"""Tool calls as text, for a program that knows no tools of ours."""
+"""Writes and reads tool calls as text, for a program that does not know our tools."""
 
 import json
 import re
@@ -12,7 +12,7 @@ NEXT = "If the task is done answer in words, without a call, else call the next 
 
 
 def instructions() -> str:
-    """The system prompt, with the tools and how to call them."""
+    """Return the system prompt, with the tools and how to call them."""
     tools = "\n".join(signature(name) for name in TOOLS)
     return f"""{system_prompt()}
 
@@ -30,7 +30,7 @@ answer in words, without a call."""
 
 
 def signature(name: str) -> str:
-    """A tool in one line: what it takes and does."""
+    """Return one line about a tool, with its parameters and its purpose."""
     about = schema(name)
     parameter_text = ", ".join(
         f"{key}{'' if key in about['required'] else '?'}: {kind['type']}"
@@ -40,7 +40,7 @@ def signature(name: str) -> str:
 
 
 def parse_calls(text: str) -> list[Call]:
-    """The calls in a response. A broken one is kept: its result tells the model."""
+    """Return the calls in a response. An invalid call has a `mistake` for the model."""
     calls: list[Call] = []
     for number, match in enumerate(CALL.findall(text)):
         try:
@@ -54,19 +54,19 @@ def parse_calls(text: str) -> list[Call]:
 
 
 def speaker_for_program(message: Message) -> str:
-    """Who has written a message. The program gets results as words of the user."""
+    """Return the role of a message; "user" if the message has results."""
     return "user" if message.role == "tool" else message.role
 
 
 def message_text_for_program(message: Message) -> str:
-    """All that a message says, as text. Calls are in the text already."""
+    """Return the text of a message with its calls, or its results as one text."""
     if message.role != "tool":
         return message.text
     return "\n\n".join([*map(result_text, message.results), NEXT])
 
 
 def result_text(result: CallResult) -> str:
-    """A result in a tag, which its text must not be able to end."""
+    """Return a result between tags, which the result itself cannot close."""
     text = result.text.replace("</tool_result", "<\\/tool_result").strip("\n")
     if result.call.name == "read_file":
         # Small models read "1", a tab and "42" as 142.

@@ -1,7 +1,7 @@
-"""Tells the model about plan mode, and ends the turn when a plan is ready.
+"""Informs the model about plan mode, and ends the turn when a plan is ready.
 
-The model gets the full instructions once, a line every few turns after that, and a note
-when plan mode is over. The rules, not this module, restrict plan mode to read-only calls.
+The model gets the full instructions once, then one line every few turns, and a note when plan
+mode is over. The permission rules, and not this module, restrict plan mode to read-only calls.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy
@@ -19,18 +19,24 @@ STILL_PLANNING = (
     "whole plan when it is ready.</reminder>"
 )
 PLAN_MODE_OVER = "<reminder>Plan mode is over: you may change things again.</reminder>"
-REMINDER_TURNS = 4  # turns
+REMINDER_TURNS = 4  # between two reminders
 _PLAN_READY = "the plan waits to be approved"
 
 
 def in_plan_mode(mode: Mode) -> Policy:
-    """Notes on plan mode. `mode` holds for sessions without a mode of their own."""
+    """Return the policy that informs the model about plan mode.
+
+    `mode` is the mode of a session in which the user has not chosen one.
+    """
 
     def planning(view: View) -> Note | None:
+        """Return a note about plan mode: how it works, a reminder, or that it is over;
+        or None.
+        """
         turns = view.reminders.turns_since_plan_mode
         if (view.rights.mode or mode) != "plan":
             return Note(PLAN_MODE_OVER) if view.reminders.left_plan_mode else None
-        if turns < 0:
+        if turns < 0:  # the model does not have the instructions yet
             return Note(PLAN_INSTRUCTIONS)
         due = turns and turns % REMINDER_TURNS == 0 and "planning" not in view.turn.noted_by
         return Note(STILL_PLANNING) if due else None

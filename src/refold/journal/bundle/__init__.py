@@ -1,1 +1,1 @@
-"""A session in one file: export and import."""
+"""Exports a session to one file, and imports it."""

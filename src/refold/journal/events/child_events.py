@@ -1,7 +1,8 @@
-"""The kinds of events about subagents, code that a model writes, hooks, background commands,
-worktrees, terminals in the page, and what a user switches on or off for one session.
+"""The kinds of events about everything besides the conversation itself.
 
-Part of `kinds`; the same rules apply.
+They concern subagents, code that a model writes, hooks, background commands, worktrees,
+checkpoints, terminals in the web page, and what a user switches on or off for a session. The
+rules of `kinds` apply.
 """
 
 from typing import Literal, TypeAlias
@@ -24,9 +25,9 @@ class Denial(Struct, frozen=True):
 class ChildBorn(Struct, frozen=True):
     """A call starts a subagent. Written before the subagent's journal is created.
 
-    `key` and `n` tell the subagents of one call apart: a hash of the task, and how often
-    the same was started before. `grant` is its budget; until it ends, that counts as used
-    here. `background`: the call does not wait; the result arrives as a message.
+    `key` and `n` distinguish the subagents of one call: a hash of the task, and how often the
+    same task was started before. `grant` is its budget, which counts as used until the subagent
+    ends. If `background`, the call does not wait, and the result arrives as a message.
     """
 
     child: str  # "child-1": its name below this session
@@ -41,7 +42,7 @@ class ChildBorn(Struct, frozen=True):
     directory: str = ""  # its working directory, if it is not the parent's
     branch: str = ""  # of a git working tree of its own
     base: str = ""  # the commit at which that branch begins
-    attached: str = ""  # the session whose Python variables it begins with
+    attached: str = ""  # the session whose Python variables it starts with
     title: str = ""  # a few words for the user
     teammate: str = ""  # its name in the team; it waits for mail when it has nothing to do
 
@@ -61,7 +62,8 @@ class TracingSwitched(Struct, frozen=True):
 class MailSent(Struct, frozen=True):
     """A message between members of the team of this session; "lead" is the session itself.
 
-    Each member gets its mail once and in this order. `key` names the call that sent it.
+    Each member gets its messages once, in the order of these events. `key` names the call
+    that sent the message.
     """
 
     sender: str
@@ -72,7 +74,12 @@ class MailSent(Struct, frozen=True):
 
 
 class TeammateIdled(Struct, frozen=True):
-    """A teammate has no mail and found no free task. Mail ends that."""
+    """A teammate became idle: it has no messages, and no task is free.
+
+    If `idle` is false, the event says that the teammate works again.
+
+    A message to a teammate ends its idle state, too, without this event.
+    """
 
     child: str
     idle: bool = True
@@ -88,7 +95,7 @@ class ChildGranted(Struct, frozen=True):
 class ChildAsked(Struct, frozen=True):
     """A call of a subagent, on any level, needs a decision of the user.
 
-    `id` is that of the call, made unique here: "child-1/c7".
+    `id` is the id of the call after the name of the subagent, such as "child-1/c7".
     """
 
     id: str
@@ -103,19 +110,22 @@ class ChildAsked(Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        """The subagent, for the user."""
+        """The subagent with its agent, as shown to the user."""
         return f"{self.child} ({self.agent})"
 
 
 class ChildAnswered(Struct, frozen=True):
-    """The user decided on a `ChildAsked`; or `withdrawn`: it is not asked any more."""
+    """The user decided on a `ChildAsked`.
+
+    If `withdrawn`, the call no longer needs a decision.
+    """
 
     id: str
     allowed: bool = False
     reason: str = ""
     answers: tuple[str, ...] = ()
     withdrawn: bool = False
-    hash: str = ""  # of what the user was shown
+    hash: str = ""  # of what was shown to the user
 
 
 class ChildStopped(Struct, frozen=True):
@@ -138,32 +148,32 @@ class ChildEnded(Struct, frozen=True):
     reason: str = ""
     spent: Spent = Spent()
     head: tuple[int, str] = (0, "")
-    branch: str = ""  # of a working tree that it leaves behind,
-    directory: str = ""  # and its directory
+    branch: str = ""  # branch of a working tree that still exists
+    directory: str = ""  # directory of that working tree
     as_json: bool = False  # the text is the JSON of a value that code passed to FINAL
     denials: tuple[
         Denial, ...
-    ] = ()  # calls refused there and below; ids as in `ChildAsked`
-    outside: bool = False  # text from outside was read there or below
+    ] = ()  # calls refused in it and below; ids as in `ChildAsked`
+    outside: bool = False  # text from outside was read in it or below it
 
 
 class NestedCallMade(Struct, frozen=True):
-    """Code that runs in the call `parent_call` makes a call. It ends with `Ended`.
+    """Code that runs in the call `parent_call` makes a call, which ends with `Ended`.
 
-    The model sees neither; it sees what the code prints.
+    The model sees neither event; it sees only what the code prints.
     """
 
     call: ToolCall
     parent_call: str
     key: str = ""  # a hash of the call
-    n: int = 0  # how often the same call was made before
+    n: int = 0  # how often the same call was made before by this code
 
 
 class VariableInjected(Struct, frozen=True):
-    """A variable that the session's Python begins with. The blob has its value as JSON.
+    """A variable with which the session's Python starts. The blob has its value as JSON.
 
-    `files` are those that it was read from, in the order of its texts, as (real path,
-    sha256). A long list is in the blob `files_blob` instead.
+    `files` are the files from which the value was read, as (real path, sha256), in the order in
+    which their texts are in the value. A long list is in the blob `files_blob` instead.
     """
 
     name: str
@@ -175,7 +185,7 @@ class VariableInjected(Struct, frozen=True):
 class VariablesSaved(Struct, frozen=True):
     """The variables of the session's Python after a call, saved as a blob.
 
-    It refers to `parts`: blobs with one large variable each, which are written again only
+    The blob refers to `parts`: blobs with one large variable each, which are written again only
     if that variable changes. `variables` are (name, type); `lost` are variables that could
     not be saved, as (name, reason).
     """
@@ -188,7 +198,9 @@ class VariablesSaved(Struct, frozen=True):
 
 
 class VariablesRestored(Struct, frozen=True):
-    """A new Python process got these variables. `source` is another session, or ""."""
+    """A new Python process got these variables. `source` is the session from which they come;
+    "" is this session.
+    """
 
     blob: str
     source: str = ""
@@ -198,7 +210,7 @@ class VariablesRestored(Struct, frozen=True):
 
 
 class Forked(Struct, frozen=True):
-    """All lines up to here are a copy of another session's."""
+    """All lines up to this one are a copy of another session's."""
 
     source: str  # the id of that session
     seq: int
@@ -209,12 +221,12 @@ class Forked(Struct, frozen=True):
 class HookRan(Struct, frozen=True):
     """A hook of the user has ended. It is not run again for the same call or event.
 
-    `context` is for the model, `notice` for the user. `arguments` replace those of the
-    call; null: they stay.
+    `context` is text for the model, `notice` is text for the user. `arguments` replace the
+    arguments of the call, unless they are null.
     """
 
     on: HookEvent
-    hook: str  # its command, or its entry point, as it is written, perhaps cut
+    hook: str  # its command or entry point as configured, possibly shortened
     key: str = ""  # tells it apart from the other hooks
     about: int = 0  # the seq of the message, response or event that it was run for
     call_id: str = ""  # the call that it was run for
@@ -230,22 +242,22 @@ class HookRan(Struct, frozen=True):
 
 
 class BackgroundStarted(Struct, frozen=True):
-    """A command was started in the background. `notify`: the agent wants to be woken at its end."""
+    """A command was started in the background. If `notify`, its end wakes the agent."""
 
     name: str  # "background-1"
     command: str
     call_id: str = ""  # the call that started it
     directory: str = ""  # where it runs
     notify: bool = False
-    outside: bool = False  # it was to reach the network: what it prints is from outside
-    moved: bool = False  # the user moved it there while that call ran it
+    outside: bool = False  # it may use the network, so its output is text from outside
+    moved: bool = False  # the user moved it to the background while that call ran it
 
 
 class BackgroundEnded(Struct, frozen=True):
     """A background command is no longer running. `text` is the end of its output.
 
-    "lost": refold exited, or the session was left, while it ran. With `told` the model
-    knows it from the result of a call.
+    The outcome "lost" means that refold exited, or the session was left, while the command
+    ran. If `told`, the model already knows the end from the result of a call.
     """
 
     name: str
@@ -259,9 +271,11 @@ class BackgroundEnded(Struct, frozen=True):
 
 
 class WorktreeEntered(Struct, frozen=True):
-    """The session works in a git worktree from here on; settings and rules stay as they are."""
+    """The session works in a git worktree from now on; its settings and rules do not
+    change.
+    """
 
-    directory: str  # where in it
+    directory: str  # the directory within the worktree
     tree: str = ""  # the worktree itself
     branch: str = ""
     base: str = ""  # the commit that was checked out
@@ -270,20 +284,20 @@ class WorktreeEntered(Struct, frozen=True):
 class WorktreeLeft(Struct, frozen=True):
     """The session works in its own `directory` again.
 
-    "gone": the worktree did not exist any more when the session was resumed.
+    The outcome "gone" means that the worktree no longer existed when the session was resumed.
     """
 
     directory: str
     tree: str = ""
     outcome: Literal["kept", "removed", "gone"] = "kept"
-    branch: str = ""  # the branch that is left of it
+    branch: str = ""  # the branch that remains of it
 
 
 class Checkpointed(Struct, frozen=True):
     """A checkpoint of files: for each root of the workspace, its snapshot.
 
-    `left_out` are files that are too large. `changed` are the differences from the
-    checkpoint before, as (real path, "created", "changed" or "deleted").
+    `left_out` are files that are too large. `changed` are the differences from the previous
+    checkpoint, as (real path, "created", "changed" or "deleted").
     """
 
     trees: tuple[tuple[str, str], ...]
@@ -292,12 +306,13 @@ class Checkpointed(Struct, frozen=True):
 
 
 class FilesRestored(Struct, frozen=True):
-    """The files were restored to `checkpoint`; if `only` names some, no others. Restoring
-    `before` undoes it.
+    """Files were restored from `checkpoint`: the files in `only`, or all if `only` is empty.
+
+    Restoring the checkpoint `before` undoes that.
     """
 
     checkpoint: int  # the seq of a `Checkpointed`
-    before: int  # the seq of the one that was made just before
+    before: int  # the seq of the `Checkpointed` that was made just before
     files: int = 0  # number of files that were changed
     only: tuple[str, ...] = ()  # real paths
 
@@ -305,7 +320,8 @@ class FilesRestored(Struct, frozen=True):
 class FileUploaded(Struct, frozen=True):
     """The user put this file into the workspace. `path` is its real path.
 
-    `checkpoint` has the files before it: rewinding to before the next message restores them.
+    `checkpoint` has the files before the upload. A rewind to before the user's next message
+    restores them.
     """
 
     path: str
@@ -315,15 +331,20 @@ class FileUploaded(Struct, frozen=True):
 
 
 class PlaceRebuilt(Struct, frozen=True):
-    """The place elsewhere was lost, and another one stands at its address; or, without a `place`,
-    another worker of a service continues the session.
+    """The files of the session are in another place, or on another worker, than before.
 
-    If it was `restored`, it has the files of `checkpoint`, the newest that had left the place (0: of
-    another session). `lost` are files that calls had changed after it, and `calls` counts those.
+    If `place` is set, the remote place was lost, and `place` is the address of a new one. If
+    not, another worker of a service continues the session. If `restored`, the new place or
+    worker has the files of `checkpoint`: the newest checkpoint stored outside of the old place
+    or worker (0: a checkpoint of another session). `lost` are the files that calls changed
+    after that checkpoint, and `calls` counts those calls.
+
+    If `place` and `problem` are "" and nothing was `restored`, a worker that had the session
+    earlier has it again, with the files that it had after `checkpoint`.
     """
 
     place: str  # its address; "": another worker
-    restored: bool = False  # False: it keeps the files that it has
+    restored: bool = False  # False: its files were not replaced
     checkpoint: int = 0  # the seq of a `Checkpointed`
     files: int = 0  # number of files that were restored
     lost: tuple[str, ...] = ()  # real paths
@@ -332,9 +353,9 @@ class PlaceRebuilt(Struct, frozen=True):
 
 
 class TerminalStarted(Struct, frozen=True):
-    """The user opened a terminal in the page. Written before its shell is started.
+    """The user opened a terminal in the web page. Written before its shell is started.
 
-    No view depends on this and the next two events, and the model gets none of them.
+    No view depends on the events about terminals, and the model gets none of them.
     """
 
     shell: str  # its path
@@ -344,25 +365,25 @@ class TerminalStarted(Struct, frozen=True):
 class TerminalCommandEntered(Struct, frozen=True):
     """The shell of a terminal reported a command line, just before running it.
 
-    Programs that read commands themselves report none: another shell, ssh, an interpreter.
+    Programs that read commands themselves do not report them: another shell, ssh, an
+    interpreter.
     """
 
     terminal: int  # the seq of its `TerminalStarted`
-    command: str | None = None  # None: the shell keeps the line out of its history
-    cut: bool = False  # `command` is only the beginning of it
+    command: str | None = None  # None: the shell does not put the line into its history
+    cut: bool = False  # `command` was shortened
 
 
 class TerminalEnded(Struct, frozen=True):
-    """A terminal ended. There is none if the process of the server was killed.
+    """A terminal ended. If the process of the server was killed, this event is missing.
 
-    `reports_commands`: whether the shell ever said that it reports command lines.
+    `reports_commands` says whether the shell had announced that it reports command lines.
     """
 
     terminal: int
     reason: Literal["exited", "closed", "idle", "stopped", "failed"]
-    code: int | None = (
-        None  # the exit code of the shell, negative for a signal; None: not started
-    )
+    # The exit code of the shell, negative for a signal; None: it was not started.
+    code: int | None = None
     reports_commands: bool = False
     problem: str = ""  # why it failed
 

@@ -1,1 +1,1 @@
-"""What is to run later: its times, and the file of all schedules."""
+"""Schedules: when something will run, and the file of all schedules."""

@@ -1,6 +1,10 @@
-"""What a session has used: tokens, cost, call ids, client keys. Not rewound.
+"""What a session has used: tokens, cost, call ids, and the keys of messages.
 
-A fork starts at zero, because the original session has counted what it copies.
+A client sends a key with a message, so that the message is not recorded twice.
+
+A rewind does not change these values.
+
+A fork starts at zero, because the original session has counted what the fork copies.
 """
 
 from msgspec import Struct
@@ -38,6 +42,7 @@ class Account(Struct, frozen=True):
 
 
 def apply(account: Account, entry: Entry) -> Account:
+    """Return the account after this entry. An event of another kind changes nothing."""
     event = entry.event
     if isinstance(event, _USAGE_EVENTS) and event.usage and event.usage.estimated:
         account = replace(account, first_estimated=account.first_estimated or entry.seq)
@@ -67,15 +72,17 @@ def apply(account: Account, entry: Entry) -> Account:
 
 
 def _after_copy(account: Account, event: Forked | Imported) -> Account:
-    if isinstance(event, Imported):  # the blobs of its variables stay where it came from
+    """Return the account after an import, or that of a fork, which has spent nothing itself."""
+    if isinstance(event, Imported):  # the blobs of its variables were not imported
         return replace(account, injected=())
-    # The source session has paid for it.
+    # The source session has paid for the copied part.
     return replace(account, spent=Spent(), children_spent=Spent(), by_model=())
 
 
 def _add_spending(
     account: Account, model: str, usage: Usage, cost: float | None
 ) -> Account:
+    """Add the usage of one model call. A `cost` of None means that its price is unknown."""
     models = dict(account.by_model)
     models[model] = models.get(model, Spent()).plus(usage, cost)
     spent = account.spent.plus(usage, cost)

@@ -1,10 +1,11 @@
-"""The background commands of a session, and of which ends the model knows. Not rewound.
+"""The background commands of a session, and whether the model knows that they ended.
 
-`session.background` runs them; `engine/policies/reminders.py` tells the model.
+A rewind does not change them. `agents.background_commands` runs them;
+`engine/policies/reminders.py` informs the model.
 
-A headless task and a subagent wait for commands that are to wake the agent
-(`commands_to_await`), at most ten minutes without `--timeout`, because the tool has
-promised it. They do not wait for servers.
+A headless task or a subagent does not end before the commands that will wake its agent
+(`commands_to_await`), because the tool has promised the agent to wake it. It waits at most ten
+minutes unless `--timeout` is set, and does not wait for servers.
 """
 
 from msgspec import Struct
@@ -23,20 +24,20 @@ from refold.journal.state.conversation import REQUEST_SENDERS
 
 EVENT_KINDS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
 
-# The name of the policy whose note tells the model.
+# The name of the policy whose note informs the model of ended commands.
 ENDED_COMMANDS_POLICY = "ended_commands"
 _NAME_PREFIX = "background-"
-MAX_WAKES = 20  # without a message of the user or the parent
+MAX_WAKES = 20  # in a row, without a message of the user or the parent
 
 
 class BackgroundCommand(Struct, frozen=True):
-    """One command. `end` is None while it runs."""
+    """One background command. `end` is None while it runs."""
 
     started: BackgroundStarted
     at: float = 0.0  # the journal's time of its start
     end: BackgroundEnded | None = None
-    told: bool = False  # the model knows its end
-    foreign: bool = False  # from before a fork or an import: it never ran here
+    told: bool = False  # the model knows that it ended
+    foreign: bool = False  # from before a fork or an import, so this session never ran it
     woke: bool = False  # it has woken the agent
     ended_at: float = 0.0  # the journal's time of its end
 
@@ -51,7 +52,7 @@ class BackgroundCommand(Struct, frozen=True):
 
 class Background(Struct, frozen=True):
     commands: tuple[BackgroundCommand, ...] = ()
-    untold: bool = False  # the model does not know all ends
+    untold: bool = False  # the model does not know of all ends
     wakes: int = 0  # how often the agent was woken since the last message of a requester
 
     def command(self, name: str) -> BackgroundCommand | None:
@@ -63,7 +64,7 @@ class Background(Struct, frozen=True):
 
     @property
     def commands_to_await(self) -> tuple[BackgroundCommand, ...]:
-        """The running commands that are to wake the agent and have not done so yet."""
+        """The running commands that will wake the agent and have not done so yet."""
         if self.wakes >= MAX_WAKES:
             return ()
         return tuple(
@@ -74,7 +75,7 @@ class Background(Struct, frozen=True):
 
     @property
     def news(self) -> tuple[BackgroundCommand, ...]:
-        """The ended commands that the model does not know of yet."""
+        """The commands that have ended without the model knowing it yet."""
         if not self.untold:
             return ()
         return tuple(
@@ -87,10 +88,12 @@ class Background(Struct, frozen=True):
 
 
 def apply(background: Background, entry: Entry) -> Background:
+    """Return the state of the background commands after this entry."""
     match entry.event:
         case ModelAsked(policies=policies):
             if not (background.untold and ENDED_COMMANDS_POLICY in policies):
                 return background
+            # The note of the policy is in this request, so the model then knows of the ends.
             reported = tuple(
                 replace(command, told=True) if command.end else command
                 for command in background.commands
@@ -103,6 +106,7 @@ def apply(background: Background, entry: Entry) -> Background:
             )
             return replace(background, commands=commands, wakes=background.wakes + 1)
         case Said(sender=sender):
+            # A message of a requester ends the row of wakes.
             asked = background.wakes and sender in REQUEST_SENDERS
             return replace(background, wakes=0) if asked else background
         case BackgroundStarted() as started:
@@ -120,6 +124,7 @@ def apply(background: Background, entry: Entry) -> Background:
 
 
 def _with_end(background: Background, end: BackgroundEnded, ended_at: float) -> Background:
+    """Return the state after the first end of a command; later ends change nothing."""
     command = background.command(end.name)
     if command is None or not command.runs:
         return background
@@ -133,7 +138,7 @@ def _with_end(background: Background, end: BackgroundEnded, ended_at: float) -> 
 
 
 def end_text(end: BackgroundEnded) -> str:
-    """How it ended, in words for the model and for a person."""
+    """Return how a background command ended, for the model and for people."""
     match end.outcome:
         case "lost":
             return "it no longer runs: the session was left while it ran"

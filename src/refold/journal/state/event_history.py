@@ -1,7 +1,8 @@
 """The events of a stored session, decoded when they are read, and its views at any of them.
 
-A client that opens a long session shows its end: decoding and folding all of it would be most of the time.
-`session_index` gives the history of a session at rest, the recorder that of an open one. Pure.
+A client that opens a long session shows its end. Decoding and folding all of it would take
+most of the time. `session_index` returns the history of a stored session, the recorder that
+of an open one. Pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,10 @@ from refold.journal.state.fold import View, fold
 
 
 class LineEntries(Sequence[Entry]):
-    """The entries of these lines, which begin with the first. Their chain was followed before."""
+    """The entries of `lines`, decoded when they are read.
+
+    `lines` begin with the first line of a journal, and their chain was checked before.
+    """
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         self._lines = lines
@@ -31,7 +35,10 @@ class LineEntries(Sequence[Entry]):
         return codec.decode_line(self._lines[index])
 
     def of_kinds(self, kinds: frozenset[type]) -> Iterator[Entry]:
-        """The entries whose events are of these kinds. Other lines are not decoded."""
+        """Yield the entries whose events are of these kinds.
+
+        Other lines are not decoded.
+        """
         names = {kind.__name__.encode() for kind in kinds}
         for line in self._lines:
             if codec.kind_name(line) in names:
@@ -39,24 +46,26 @@ class LineEntries(Sequence[Entry]):
 
 
 class EventHistory:
-    """`entries` are all of a session, and `views` some of its views, oldest first."""
+    """The history of a session: all `entries`, and some of its `views`, oldest first."""
 
     def __init__(self, entries: Sequence[Entry], views: Sequence[View] = ()) -> None:
         self.entries, self._views = entries, views
 
     def view_at(self, seq: int) -> View:
-        """The view after event `seq`. The nearer a view before it, the faster."""
+        """Return the view after event `seq`.
+        It is folded from the nearest earlier view.
+        """
         earlier = (view for view in reversed(self._views) if view.seq <= seq)
         start = next(earlier, View())
         return fold(self.entries[start.seq : seq], start)
 
     def until(self, seq: int) -> "EventHistory":
-        """The history as it was after event `seq`."""
+        """Return the history as it was after event `seq`."""
         return EventHistory(self.entries[:seq], [v for v in self._views if v.seq <= seq])
 
 
 def entries_of_kinds(entries: Sequence[Entry], kinds: frozenset[type]) -> Iterator[Entry]:
-    """The entries whose events are of these kinds."""
+    """Yield the entries whose events are of these kinds."""
     if isinstance(entries, LineEntries):
         yield from entries.of_kinds(kinds)
     else:

@@ -1,7 +1,9 @@
-"""The events for which hooks have run, and their output that the model has not got yet.
+"""The hooks that have run, by event, and the output of hooks that was not yet sent to the
+model.
 
-Output about a call is part of the call (`conversation`). This module does not know the
-configured hooks; `engine.policies.hooked_turn` compares.
+The output of hooks about a call is part of that call (`conversation`). This module does not
+know the configured hooks; `engine.policies.hooked_turn` compares them with the hooks that have
+run.
 """
 
 from msgspec import Struct
@@ -19,7 +21,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 
-# The policy that tells the model what hooks add.
+# The policy that adds the text of hooks to a request.
 CONTEXT_POLICY = "hook_context"
 
 EVENT_KINDS = (
@@ -29,19 +31,22 @@ EVENT_KINDS = (
 
 
 class HookRuns(Struct, frozen=True):
-    """The hooks that have run. `began` is the event for which hooks of SessionStart may be
-    due, with its source.
+    """The hooks that have run.
+
+    `began` is set while SessionStart hooks may be due: what began ("startup", "resume" or
+    "compact") and the seq of its event. Otherwise it is ("", 0).
     """
 
     began: tuple[str, int] = ("", 0)
     ran: tuple[tuple[str, int, str], ...] = ()  # event, seq of its cause, key of the hook
     context: tuple[str, ...] = ()  # for the next request
     refused: str = ""  # why a message of this turn was not delivered
-    sent_back: tuple[str, ...] = ()  # why the turn may not end yet
-    active: bool = False  # only a hook keeps this turn running
+    sent_back: tuple[str, ...] = ()  # reasons why the turn may not end yet
+    active: bool = False  # only a hook keeps this turn from ending
 
 
 def apply(runs: HookRuns, entry: Entry) -> HookRuns:
+    """Return the hooks that have run after this entry."""
     match entry.event:
         case HookRan():
             return _with_run(runs, entry.event)
@@ -53,7 +58,7 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
             return replace(runs, refused="", sent_back=(), active=False)
         case SessionStarted() | SessionResumed() | Compacted():
             return _with_start(runs, entry.event, entry.seq)
-        case Imported():  # the file may be forged: drop texts for the model
+        case Imported():  # the file may be forged, so texts for the model are dropped
             return HookRuns()
         case _:
             return runs
@@ -62,6 +67,7 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
 def _with_start(
     runs: HookRuns, event: SessionStarted | SessionResumed | Compacted, seq: int
 ) -> HookRuns:
+    """Return the state in which SessionStart hooks are due; not if only results were pruned."""
     match event:
         case SessionStarted():
             return replace(runs, began=("startup", seq))
@@ -74,6 +80,7 @@ def _with_start(
 
 
 def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
+    """Return the state after a request, which had the context if `with_context` is True."""
     if not (runs.ran or runs.began[1] or runs.sent_back or (with_context and runs.context)):
         return runs
     context = () if with_context else runs.context
@@ -81,6 +88,7 @@ def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
 
 
 def _with_run(runs: HookRuns, event: HookRan) -> HookRuns:
+    """Return the state after a hook has run, with its reason if it blocked something."""
     ran = (*runs.ran, (event.on, event.about, event.key))
     context = (*runs.context, event.context) if event.context else runs.context
     runs = replace(runs, ran=runs.ran if event.call_id else ran, context=context)

@@ -1,6 +1,7 @@
-"""Whether the model has read text from outside since the user last spoke. Not rewound.
+"""Whether the model has read text from outside since the user last approved.
 
-`engine.execute` marks results from outside, and `permissions` decides what that changes.
+A rewind does not change that. `engine.execute` marks results from outside, and
+`permissions` decides on the consequences.
 """
 
 from msgspec import Struct
@@ -31,10 +32,10 @@ EVENT_KINDS = (
 
 
 class OutsideText(Struct, frozen=True):
-    """`since` is the seq of the newest such text that the user has not approved, or 0.
-
-    `asked` are the open questions that it caused: call id and seq. `ever` is never reset:
-    a subagent's report may contain what it read, whatever the user answered there.
+    """Whether the model has read text from outside.
+    `since` is the seq of the newest text that the user has not approved, or 0. `asked` are the
+    open questions that the text caused: call id and seq. `ever` is never reset: a subagent's
+    report may contain what it read, whatever the user answered in its session.
     """
 
     since: int = 0
@@ -43,6 +44,7 @@ class OutsideText(Struct, frozen=True):
 
 
 def apply(text: OutsideText, entry: Entry) -> OutsideText:
+    """Return the state after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(call_id, outside=outside) if outside or text.asked:
             closed = replace(text, asked=_without_question(text, call_id))
@@ -62,7 +64,10 @@ def apply(text: OutsideText, entry: Entry) -> OutsideText:
 
 
 def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
-    """An approval covers the text read before the user was asked; a denial covers none."""
+    """Return the state after the user's answer to a question.
+
+    An approval covers the text that was read before the question. A denial covers no text.
+    """
     asked_seq = dict(text.asked).get(call_id, 0)
     if not asked_seq:
         return text

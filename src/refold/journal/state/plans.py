@@ -1,4 +1,7 @@
-"""The plans of a session, and the user's decision about each. Not rewound."""
+"""The plans of a session, and the user's decision about each.
+
+A rewind does not change them.
+"""
 
 from typing import Literal
 
@@ -12,7 +15,7 @@ EVENT_KINDS = (Ended, PlanAnswered, TurnStarted, Imported)
 
 
 class Plan(Struct, frozen=True):
-    """A plan, named by the `seq` of the `Ended` that made it."""
+    """A plan, identified by the `seq` of the `Ended` that made it."""
 
     seq: int
     title: str
@@ -26,15 +29,16 @@ class Plans(Struct, frozen=True):
 
     @property
     def waiting(self) -> Plan | None:
-        """The newest plan, if the user has not decided on it."""
+        """Return the newest plan if the user has not decided on it; otherwise None."""
         newest = self.made[-1] if self.made else None
         return newest if newest and newest.state == "shown" else None
 
 
 def apply(plans: Plans, entry: Entry) -> Plans:
+    """Return the plans after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(control=None):
-            return plans  # the most frequent case
+            return plans  # the most frequent case comes first
         case Ended(control=PlanReady(title, text)):
             return Plans((*plans.made, Plan(entry.seq, title, text, entry.at)))
         case PlanAnswered() as answer:
@@ -44,7 +48,8 @@ def apply(plans: Plans, entry: Entry) -> Plans:
                     for p in plans.made
                 )
             )
-        case TurnStarted() | Imported() if plans.waiting:  # the user sent something else
+        # The user sent something other than a decision.
+        case TurnStarted() | Imported() if plans.waiting:
             left = replace(plans.waiting, state="left")
             return Plans((*plans.made[:-1], left))
         case _:

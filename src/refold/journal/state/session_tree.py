@@ -36,7 +36,9 @@ class Node(Struct, frozen=True):
 
     @property
     def spent(self) -> Spent:
-        """What the session itself used; without a journal, what its parent recorded."""
+        """What the session has spent without its subagents; without a journal, what its parent
+        recorded.
+        """
         if self.entries or self.child is None or self.child.end is None:
             return self.view.account.spent
         return self.child.end.spent
@@ -47,7 +49,7 @@ class Node(Struct, frozen=True):
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all its subagents, each before its own subagents."""
+    """Yield the node and all its subagents, each before its own subagents."""
     yield node
     for child in node.children:
         yield from walk(child)
@@ -59,7 +61,12 @@ def spent_below(node: Node) -> Spent:
 
 
 def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
-    """The node at these names below `root`, and the rest of the names, joined, or ""."""
+    """Return the node to which `names` lead from `root`, and "".
+
+    If a name does not have the form of a subagent's name ("child-2"), return the node before
+    it, and a text: this name and all later ones, joined by "/". Raises `BadInput` if a node
+    has no subagent with the name.
+    """
     node = root
     for index, name in enumerate(names):
         if not re.fullmatch(CHILD_PATTERN, name):
@@ -72,6 +79,7 @@ def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
 
 
 def _children_text(node: Node) -> str:
+    """Return a phrase with the names of the subagents; of many, only some."""
     names = [child.name for child in node.children]
     if not names:
         return "it has no subagents"

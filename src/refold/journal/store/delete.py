@@ -1,9 +1,9 @@
 """Deletes a session for good: its journal, its blobs and its subagents.
 
-The lock that every writer takes is held meanwhile. The directory is renamed first and
-then removed, so that no session is ever half deleted; the next deletion removes what a
-crash leaves. Blobs that a fork shares are hard links and stay in the fork. Checkpoints of
-the workspace are not touched.
+It holds the lock that every writer takes. The directory is renamed before it is removed, so
+that no session is ever half deleted; the next deletion removes what a crash leaves. Blobs
+that a fork shares are hard links and stay in the fork. Checkpoints of the workspace are not
+changed.
 """
 
 import fcntl
@@ -23,7 +23,8 @@ from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.session_files import sweep
 
 DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
-# What a process that forks, imports or deletes a session works on, as `sweep` expects it.
+# The directories of processes that fork, import or delete a session, as `sweep` expects
+# them.
 _UNFINISHED_PATTERN = r"\.[a-z]+-\d+-"
 
 
@@ -36,12 +37,12 @@ class SessionSize(Struct, frozen=True):
 
 
 def session_size(root: Path, path: Path) -> SessionSize:
-    """The size of what deleting this session removes."""
+    """Return the size of what the deletion of this session would remove."""
     shared = root / SHARED_DIRECTORY_NAME
     sessions = files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            with suppress(OSError):  # just gone
+            with suppress(OSError):  # it was deleted in the meantime
                 status = os.lstat(os.path.join(folder, name))
                 files, sessions = files + 1, sessions + (name == log_file.FILE_NAME)
                 # A file with links in other sessions stays on the disk.
@@ -51,7 +52,9 @@ def session_size(root: Path, path: Path) -> SessionSize:
 
 
 def leftovers(root: Path) -> list[str]:
-    """The names of directories in `root` that have no journal, not even an unreadable one."""
+    """Return the names of directories in `root` that have no journal, not even an
+    unreadable one.
+    """
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         return sorted(
             entry.name
@@ -62,8 +65,9 @@ def leftovers(root: Path) -> list[str]:
 
 
 def _has_no_journal(entry: "os.DirEntry[str]") -> bool:
+    """Whether the directory is left over, without a journal of a session; False if unknown."""
     if re.match(_UNFINISHED_PATTERN, entry.name):
-        return True  # its journal, if it has one, is of no session
+        return True  # if it has a journal, that does not belong to a session
     if entry.name.startswith("."):
         return False
     try:
@@ -76,9 +80,9 @@ def _has_no_journal(entry: "os.DirEntry[str]") -> bool:
 
 
 def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
-    """Delete the session at `path`, below `root`. Raises `Held` while it is written.
+    """Delete the session at `path`, below `root`. Raises `Held` while a writer has the session.
 
-    Raises `BadInput` if a link is in its place, which could lead anywhere.
+    Raises `BadInput` if `path` is a link, which could lead anywhere.
     """
     disk = disk or Disk()
     if path.is_symlink():
@@ -90,7 +94,7 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
     with as_journal_errors("delete", path):
         sweep(root, DELETE_PREFIX)
         if path.name.startswith(DELETE_PREFIX) and not path.exists():
-            return  # left by a deletion that was interrupted, and swept
+            return  # an interrupted deletion left it, and it was removed above
         with ExitStack() as locks:
             for file in sorted(path.rglob(log_file.FILE_NAME)):
                 locks.enter_context(_lock_journal(file))
@@ -102,6 +106,7 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
 
 @contextmanager
 def _lock_journal(file: Path) -> Generator[None]:
+    """Lock a journal for the `with` block. Raises `Held` while a writer has it."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """The port of a journal's storage, and a store in memory.
 
-A store keeps lines and knows nothing of events. `codec` and the recorder are responsible
+A store has lines and does not interpret events. `codec` and the recorder are responsible
 for the chain, numbers and meaning.
 """
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Lease(Struct, frozen=True):
-    """The writer lock: the writer's number, and what was repaired when it was taken.
+    """The writer lock: the number of the writer, and what was repaired when it was taken.
 
-    `cut` is a partial line that a crash left at the end and that was removed. `head` is what
-    the last writer noted as written, as (seq, h), or (0, "") without a note: a journal that
-    ends before it has lost its tail.
+    `cut` is a partial line that a crash left at the end and that was removed. `head` is
+    what the last writer noted as written, as (seq, h), or (0, "") without a note: a journal
+    that ends before it has lost its end.
     """
 
     epoch: int
@@ -33,19 +33,24 @@ class Lease(Struct, frozen=True):
 class Blobs(Protocol):
     """Content that is too large for a line of a session.
 
-    `put` returns when the blob is *kept*; its name is its sha256 in hex. `get` reads a blob, or
-    raises `JournalError`. Nothing here blocks the event loop.
+    `put` returns when the blob is *kept*; its name is its sha256 in hex. `get` reads a
+    blob, or raises `JournalError`. No method blocks the event loop.
     """
 
-    async def put(self, blob: bytes) -> str: ...
-    async def get(self, name: str) -> bytes: ...
+    async def put(self, blob: bytes) -> str:
+        """Keep `blob`, and return its name."""
+        ...
+
+    async def get(self, name: str) -> bytes:
+        """Return the content of the blob. Raises `JournalError`."""
+        ...
 
 
 class FoldedView(Struct, frozen=True):
     """A view, and the head (seq, hash) of the journal up to which it was folded.
 
-    `end` is where that line ends, in bytes, if the store has a file. `earlier` are some views of
-    events before it, oldest first.
+    `end` is where that line ends, in bytes, if the store has a file. `earlier` are some
+    earlier views, oldest first.
     """
 
     view: "View"
@@ -57,17 +62,24 @@ class FoldedView(Struct, frozen=True):
 class Views(Protocol):
     """A cache of folded views, so that a long journal need not be folded from its start.
 
-    `load` gives the newest view that may be used, or the newest one up to the event `up_to`; None:
-    there is none. `save_soon` returns at once, and may fail without notice. It is for the holder
-    of the writer lock.
+    `load` returns the newest view that may be used, or the newest one up to the event
+    `up_to`; None if the cache has none. `save_soon` returns at once, and may fail without
+    notice. Only the holder of the writer lock calls it.
     """
 
-    async def load(self, up_to: int | None = None) -> FoldedView | None: ...
-    def save_soon(self, view: "View", head: "Head") -> None: ...
+    async def load(self, up_to: int | None = None) -> FoldedView | None:
+        """Return the newest cached view, or the newest up to event `up_to`; None if there is
+        none.
+        """
+        ...
+
+    def save_soon(self, view: "View", head: "Head") -> None:
+        """Store the view of the journal that ends at `head`, later and perhaps not at all."""
+        ...
 
 
 class NoViews:
-    """The cache of a store that keeps none."""
+    """The cache of a store without views."""
 
     async def load(self, up_to: int | None = None) -> FoldedView | None:
         return None
@@ -79,41 +91,67 @@ class NoViews:
 class Store(Protocol):
     """The lines of one journal, for one writer. `blobs` has the blobs that they name.
 
-    `append` returns when the lines are *written*: they survive the program. It takes all of
-    them or none and raises: `Conflict` unless `expect` lines are there, `Fenced` if a later
-    writer took the lock, `JournalError` if the disk fails. `keep` returns when everything
-    written is *kept*: it survives a power failure; if it raises, what was not yet kept may be
-    gone, and `lease` must be called again. `read` returns complete lines only, without a
-    partial one that a crash left. `head` is the (seq, hash) after the last of the lines,
-    noted next to them, so that a journal cut at a line's end is noticed.
+    `append` returns when the lines are *written*: they survive the end of the program. It
+    writes all of them or none, and raises `Conflict` unless the journal has `expect` lines,
+    `Fenced` if a later writer took the lock, and `JournalError` if the disk fails. `keep`
+    returns when everything written is *kept*: it survives a power failure. If it raises,
+    lines that were not kept may be lost, and `lease` must be called again. `read` returns
+    complete lines only, without a partial one that a crash left. `head` is the (seq, hash)
+    after the last of the lines. It is noted next to them, so that a journal that was cut at
+    the end of a line is noticed.
 
-    `lease` takes the writer lock and gives its number, higher than any before; it raises
-    `Held` while another live writer has it, and removes a torn tail. `release` gives the lock
-    back. Nothing here blocks the event loop.
+    `lease` takes the writer lock and returns its number, higher than any before; it raises
+    `Held` while another live writer has it, and removes a partial last line. `release`
+    releases the lock. No method blocks the event loop.
 
-    `claim` is the number under which the assigner of sessions to processes gave a session to
-    this writer. It is recorded, and `Fenced` is raised if it is older than the one
-    recorded: a process that was paused before its lease must not take the session from its
-    successor. 0: sessions are not assigned, and the lock alone decides. `read_claim` gives the
-    recorded one, or 0.
+    `claim` is the number under which a session was assigned to this process, or 0 if
+    sessions are not assigned; then the lock alone decides. It is recorded, and `Fenced` is
+    raised if it is older than the recorded one: a process that was paused before its lease
+    must not take the session from its successor. `read_claim` returns the recorded number,
+    or 0.
 
     A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on,
-    or its owner would take the session back. To open the session again, open a new store.
+    because otherwise its owner would take the session back. To open the session again, open
+    a new store.
     """
 
     @property
-    def blobs(self) -> Blobs: ...
-    @property
-    def views(self) -> Views: ...
+    def blobs(self) -> Blobs:
+        """Return the store of the blobs that the lines name."""
+        ...
 
-    async def read_claim(self) -> int: ...
-    async def lease(self, claim: int = 0) -> Lease: ...
-    async def release(self) -> None: ...
+    @property
+    def views(self) -> Views:
+        """Return the cache of views, which were folded from the lines."""
+        ...
+
+    async def read_claim(self) -> int:
+        """Return the recorded claim; 0 if there is none."""
+        ...
+
+    async def lease(self, claim: int = 0) -> Lease:
+        """Take the writer lock, under this claim. Raises `Held` or `Fenced`."""
+        ...
+
+    async def release(self) -> None:
+        """Release the lock."""
+        ...
+
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
-    ) -> None: ...
-    async def keep(self) -> None: ...
-    async def read(self, after: int = 0) -> Sequence[bytes]: ...
+    ) -> None:
+        """Append lines to a journal of `expect` lines. Raises `Conflict`, `Fenced` or
+        `JournalError`.
+        """
+        ...
+
+    async def keep(self) -> None:
+        """Return once everything written would survive a power failure."""
+        ...
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        """Return the complete lines after the first `after` ones."""
+        ...
 
 
 class MemoryBlobs:
@@ -134,9 +172,9 @@ class MemoryBlobs:
 
 
 class MemoryStore:
-    """A store in memory. `kept` is how many lines a power failure would leave.
+    """A store in memory. `kept` is how many lines would survive a power failure.
 
-    It has no lock: the last writer that leases it has it.
+    It has no lock: the last writer that leases it owns it.
     """
 
     def __init__(self, *lines: bytes, blobs: MemoryBlobs | None = None) -> None:
@@ -144,22 +182,23 @@ class MemoryStore:
         self.blobs = blobs or MemoryBlobs()
         self.views: Views = NoViews()
         self._writer, self._fence = _LastWriter(), Fence()
-        self._epoch = 0  # 0: released
+        self._epoch = 0  # 0 after the release
 
     def another_writer(self) -> "MemoryStore":
-        """A store for another writer of the same journal."""
+        """Return a store for another writer of the same journal."""
         other = MemoryStore(blobs=self.blobs)
         other.share(self)
         return other
 
     def share(self, other: "MemoryStore") -> None:
-        """Write the same journal as this one."""
+        """Become another store of the journal of `other`."""
         self.lines, self._writer = other.lines, other._writer
 
     async def read_claim(self) -> int:
         return self._writer.claim
 
     async def lease(self, claim: int = 0) -> Lease:
+        """Become the writer, with a number above that of the last one."""
         last = self._writer
         with self._fence:
             if self._epoch:
@@ -175,6 +214,9 @@ class MemoryStore:
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
+        """Append the lines, unless another writer has come or the journal is not as
+        expected.
+        """
         with self._fence:
             check(epoch, self._writer.epoch, expect, len(self.lines))
         self.lines += lines
@@ -196,7 +238,7 @@ class _LastWriter:
 
 
 class Fence:
-    """A context manager that raises `Fenced` on entry once its block has raised it."""
+    """A context manager: once its block has raised `Fenced`, entering it raises it again."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -214,7 +256,11 @@ class Fence:
 
 
 def check(epoch: int, newest: int, expect: int, count: int) -> None:
-    """Raise unless writer `epoch` may append to a journal of `count` lines."""
+    """Raise unless writer `epoch` may append to a journal of `count` lines, where it expects
+    `expect`.
+
+    `newest` is the number of the newest writer.
+    """
     if epoch < newest:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
     if expect != count:

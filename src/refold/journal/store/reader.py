@@ -1,6 +1,6 @@
 """Reads a journal's lines without its lock, even while its writer appends.
 
-Returns whole lines only. `codec` checks that they form a chain.
+It returns complete lines only. `codec` checks that they form a chain.
 """
 
 import os
@@ -8,17 +8,20 @@ from pathlib import Path
 
 
 class Reader:
-    """Remembers where it stopped, so that the next read costs only what is new."""
+    """Reads lines and remembers where it stopped, so that the next read reads only new lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._line = self._byte = 0  # the lines read, and where they end
+        # The number of lines read, and the byte at which they end.
+        self._line = self._byte = 0
 
     def read(self, after: int, up_to: int | None = None) -> list[bytes]:
-        """The lines after line `after`, in the first `up_to` bytes or in the whole file."""
+        """Return the lines after line `after`, in the first `up_to` bytes or in the
+        whole file.
+        """
         line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
         data = self._read_from(byte, up_to)
-        if data is None:  # truncated, or no line ends there any more
+        if data is None:  # the file was truncated, or no line ends at this byte any more
             line, byte = 0, 0
             data = self._read_from(0, up_to) or b""
         end = data.rfind(b"\n") + 1
@@ -33,6 +36,9 @@ class Reader:
         self._line, self._byte = line, byte
 
     def _read_from(self, byte: int, up_to: int | None) -> bytes | None:
+        """Return the bytes from `byte` on; None if the file no longer has a line that ends
+        there.
+        """
         try:
             with self._path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -46,7 +52,7 @@ class Reader:
 
 
 def _read_exactly(file: int, count: int) -> bytes:
-    """Read `count` bytes, or all that there are."""
+    """Read `count` bytes, or as many as the file has."""
     pieces = list[bytes]()
     while count and (piece := os.read(file, count)):
         pieces.append(piece)

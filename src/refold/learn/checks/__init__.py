@@ -1,6 +1,6 @@
-"""The checks of the lessons: each module has a `LESSON_DEMO`, and a `check` of the reader's program.
+"""The checks of the lessons: each module has a `LESSON_DEMO`, and a function `check`.
 
-A check runs the program several times and compares what the model was asked, what files there
-are, and what was printed. It does not look at the source: any program that does the right
-thing passes.
+A check runs the reader's program several times, and compares what the model was asked, which
+files exist, and what was printed. It does not examine the source: any program that does the
+right thing passes.
 """

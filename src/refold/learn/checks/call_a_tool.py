@@ -1,4 +1,4 @@
-"""Step 2: the program calls a tool for the model, and sends the result back."""
+"""Checks lesson 2: the program calls a tool for the model, and sends it the result."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check a file that exists, one that does not, and an answer without a call."""
+    """Check calls for an existing and for a missing file, and an answer without a call."""
     workshop.write("notes.txt", "seven apples\n")
     run = workshop.run(
         call("read_file", path="notes.txt"), ModelReply("Seven."), words=["How", "many?"]

@@ -1,4 +1,4 @@
-"""Lesson 14: a program that decides about calls."""
+"""Checks lesson 14: the program decides which calls are allowed."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check a Markdown file, another file, a command, and the output."""
+    """Check its decision on a Markdown file, another file and a command, and its output."""
     run = workshop.run(
         call("write_file", path="a.md", content="x"),
         call("write_file", path="b.py", content="x"),

@@ -1,4 +1,4 @@
-"""Lesson 21: two agents in a file."""
+"""Checks lesson 21: two agents are declared in a file."""
 
 from refold.learn.model_server import Json, ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -15,7 +15,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check the tools, the right to write and the limit of the clerk, then those of the auditor."""
+    """Check tools, write access and limit of the agent "clerk", and then of "auditor"."""
     reads = call("read_file", path="list.txt")
     run = workshop.run(
         _WRITE_REPLY,
@@ -72,5 +72,5 @@ def _tools(request: Json) -> set[str]:
 
 
 def _ends_after_three(requests: tuple[Json, ...]) -> bool:
-    """Whether three answers are followed by one request for a summary, without tools."""
+    """Return whether three requests are followed by one for a summary, which has no tools."""
     return len(requests) == 4 and requests[-1].get("tool_choice") == "none"

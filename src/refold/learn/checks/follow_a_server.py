@@ -1,4 +1,4 @@
-"""Lesson 23: a client that comes back after its connection broke."""
+"""Checks lesson 23: a client reconnects to a server after the connection was lost."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -8,7 +8,7 @@ LESSON_DEMO = Demo(_LESSON_REPLIES, words=("Which", "files", "are", "here?"))
 
 
 def check(workshop: Workshop) -> None:
-    """Check the received documents and their order, and how often the message was sent."""
+    """Check the received documents, their order, and how often the client sent its message."""
     run = workshop.run(*_LESSON_REPLIES, words=["Which", "files?"])
     rows = [row.split() for row in run.output.splitlines() if len(row.split()) == 2]
     kinds = [kind for _, kind in rows]

@@ -1,4 +1,4 @@
-"""Lesson 16: a program that reads a journal of refold."""
+"""Checks lesson 16: the program reads a journal of refold."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -13,7 +13,7 @@ LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 
 def check(workshop: Workshop) -> None:
-    """Check the reported tools, refusals and tokens, then a journal with a changed line."""
+    """Check the reported tools, refusals and tokens, and then a journal with a changed line."""
     workshop.make_session(*_LESSON_SESSION)
     run = workshop.run(words=["session.jsonl"])
     for tool in ("bash", "list_files", "write_file"):
@@ -51,6 +51,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_changed_line(workshop: Workshop, journal: str) -> None:
+    """Change one line of the journal, and check that the program reports its number."""
     rows = journal.splitlines(keepends=True)
     number = next(n for n, row in enumerate(rows, 1) if "milk" in row)
     rows[number - 1] = rows[number - 1].replace("milk", "beer")

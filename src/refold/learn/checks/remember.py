@@ -1,4 +1,4 @@
-"""Step 5: the program keeps the conversation from message to message."""
+"""Checks lesson 5: the program remembers earlier messages of the conversation."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, expect, quote

@@ -1,4 +1,4 @@
-"""Lesson 26: statements about a file, with quotes, stored under its content."""
+"""Checks lesson 26: statements about a file, with quotes, are stored by its content's hash."""
 
 import json
 
@@ -9,6 +9,7 @@ _NOTES_TEXT = "LIMIT = 3\n\n\ndef is_full(notes):\n    return len(notes) >= LIMI
 
 
 def _answer(*pairs: tuple[str, str]) -> ModelReply:
+    """Return an answer of the model with statements, each a pair of text and quotation."""
     rows = [{"text": text, "quote": quoted} for text, quoted in pairs]
     return ModelReply(json.dumps({"statements": rows}))
 
@@ -22,7 +23,7 @@ LESSON_DEMO = Demo((_LESSON_ANSWER,), words=("notes.py",), files={"notes.py": _N
 
 
 def check(workshop: Workshop) -> None:
-    """Check a file, the same file again, a changed one, and the first content under another name."""
+    """Check a file, the same file again, a changed file, and its old content elsewhere."""
     workshop.write("notes.py", _NOTES_TEXT)
     run = workshop.run(_LESSON_ANSWER, words=["notes.py"])
     expect(

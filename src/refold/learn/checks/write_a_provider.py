@@ -1,4 +1,4 @@
-"""Lesson 17: a provider in the place of a model."""
+"""Checks lesson 17: the reader's program defines a provider instead of using a model."""
 
 from refold.learn.workshop import Demo, Workshop, expect, quote
 
@@ -8,7 +8,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check two files of different lengths, and the call that reads a file."""
+    """Check the answers about two files of different lengths, and the call to read the file."""
     for name, count in (("notes.txt", 2), ("long.txt", 11)):
         workshop.write(name, "one line\n" * count)
         run = workshop.run(words=["How", "long", "is", name])

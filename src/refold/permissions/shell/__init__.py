@@ -1,1 +1,1 @@
-"""Command lines: parsed with a grammar, judged part by part. Nothing here executes one."""
+"""Parses command lines and judges each command in them. Nothing here executes a command."""

@@ -1,9 +1,10 @@
-"""Variables that may be set for one command, and the values that they may have.
+"""Lists the variables that may be set for one command, and their possible values.
 
-All others may decide what runs, and they cannot be listed. `plain_script` reads them.
+A command that sets another variable needs approval: the variables that decide what runs cannot
+be listed completely. `plain_script` uses the lists.
 """
 
-# They only change output.
+# These only change output.
 _LOCALE_PATTERN = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
 _COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
 HARMLESS_SETTINGS = {
@@ -17,8 +18,8 @@ HARMLESS_SETTINGS = {
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
     **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
 }  # fmt: skip
-# Settings that a rule can cover by spelling them. They change what programs do, but name no
-# program, and no directory outside the workspace.
+# Settings that a rule can cover by spelling them out. They change what programs do, but
+# name no program, and no directory outside the workspace.
 _INNER_PATH = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
 SPELLED_SETTINGS = {
     "CI": r"(?:true|false|\d)?",

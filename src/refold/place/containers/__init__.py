@@ -1,1 +1,1 @@
-"""Containers that are made for a session, with docker or podman."""
+"""Creates and runs containers for sessions, with docker or podman."""

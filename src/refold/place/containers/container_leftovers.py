@@ -1,7 +1,8 @@
-"""Containers and images of refold that no session uses now: found, and removed.
+"""Finds and removes containers and images of refold that no session uses.
 
-They are found by the label of our data directory. What another process uses stays. `client.storage`
-decides what is old enough.
+They are recognized by a label that names our data directory. Containers and images that another
+process uses are left alone. `client.storage` decides which of the others are old enough to be
+removed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,10 @@ LeftoverKind: TypeAlias = Literal["stray", "kept", "image"]
 
 
 class ContainerLeftover(Struct, frozen=True):
-    """A "stray" was left by a process that was killed. `used` is in seconds since 1970."""
+    """A container or image that no session uses. `used` is in seconds since 1970.
+
+    A killed process has left a "stray" container. A "kept" one waits for the next session.
+    """
 
     kind: LeftoverKind
     program: str
@@ -34,8 +38,9 @@ class ContainerLeftover(Struct, frozen=True):
 
 
 class ContainerLeftovers:
-    """The leftovers of this data directory. `problems` says what could not be found or
-    removed.
+    """The unused containers and images that belong to the data directory `data`.
+
+    `problems` are sentences about errors of podman or docker.
     """
 
     def __init__(self, data: Path, environ: Mapping[str, str]) -> None:
@@ -44,7 +49,10 @@ class ContainerLeftovers:
         self.problems = list[str]()
 
     def find(self) -> Iterator[ContainerLeftover]:
-        """Find the leftovers. Asks podman or docker, if a container was ever made."""
+        """Yield the unused containers and images.
+
+        podman or docker is only called if refold has made a container for this data directory.
+        """
         self.problems.clear()
         if (program := self._program()) is None:
             return
@@ -62,7 +70,11 @@ class ContainerLeftovers:
                 yield self._leftover(program, state, "image")
 
     def remove(self, leftover: ContainerLeftover) -> bool:
-        """Remove a leftover, unless a process uses it by now, or a container its image."""
+        """Remove a container or image. A stray container that is kept is only stopped.
+
+        Return False if a process uses it, or if it could not be removed (`problems` then has
+        the reason).
+        """
         program = self._program()
         with self._records.lock(leftover.workspace) as use:
             if program is None or use != "first":
@@ -90,12 +102,14 @@ class ContainerLeftovers:
     def _leftover(
         self, program: ContainerProgram, state: ContainerState, kind: LeftoverKind
     ) -> ContainerLeftover:
+        """Return the entry for a container or an image, with the time of its last use."""
         used = max(state.changed, self._records.changed(state.workspace))
         return ContainerLeftover(
             kind, program.name, state.name, state.workspace, state.bytes, used
         )
 
     def _program(self) -> ContainerProgram | None:
+        """Return podman or docker; None if neither is installed, or none was used here."""
         if not self._records.is_used:
             return None
         try:

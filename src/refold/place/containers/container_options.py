@@ -1,4 +1,4 @@
-"""Options of `run` and `create` that docker and podman have in common."""
+"""Builds options of `run` and `create` for podman and docker."""
 
 import os
 from collections.abc import Iterator
@@ -12,14 +12,16 @@ _MAX_GUARDED_MOUNTS = 100
 
 
 def safety_options() -> tuple[str, ...]:
-    """Options for all containers. SELinux would otherwise deny the project, unless its
-    files get new labels.
+    """Return the security options that all containers get.
+
+    SELinux labels are switched off, because SELinux would deny access to a project whose files
+    have no container label.
     """
     return "--security-opt", "no-new-privileges", "--security-opt", "label=disable"
 
 
 def labels(plan: ContainerPlan, records: ContainerRecords) -> dict[str, str]:
-    """The labels by which the containers and images of a workspace are found."""
+    """Return the labels by which a workspace's containers and images are found."""
     return {DATA_LABEL: records.identity, NAME_LABEL: plan.name}
 
 
@@ -29,10 +31,11 @@ def label_options(plan: ContainerPlan, records: ContainerRecords) -> Iterator[st
 
 
 def mount_options(plan: ContainerPlan) -> Iterator[str]:
-    """Mount the project, and read-only in it the files that make programs of this machine
-    run something.
+    """Yield options for variables, the working directory, and the mounts of the project.
 
-    All of `.git` is read-only: its settings and hooks run where the user calls git.
+    The project is writable, except for its guarded files, which could make programs of this
+    machine run something: these are mounted again, read-only. All of `.git` is guarded, because
+    the user's git runs programs that its settings and hooks name.
     """
     for name, value in plan.environment.items():
         yield from ("--env", f"{name}={value}")
@@ -44,7 +47,11 @@ def mount_options(plan: ContainerPlan) -> Iterator[str]:
 
 
 def guarded_paths(project: str) -> list[str]:
-    """The guarded paths that exist in a project, as the local sandbox has them. Raises `BadInput`."""
+    """Return the existing guarded paths of a project, up to `_MAX_GUARDED_MOUNTS`.
+
+    They are those of the local sandbox, but with all of `.git`. Raises `BadInput` if one cannot
+    be mounted.
+    """
     guarded = Guards((project,)).paths()
     git = os.path.join(project, ".git")
     paths = [

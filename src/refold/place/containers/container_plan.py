@@ -1,7 +1,7 @@
-"""What a container for a session is made of. It is only a description: nothing is started here.
+"""Describes the container of a session. It starts nothing.
 
-`devcontainer` reads one from the file of a project, `prepare_image` makes its image, and
-`session_container` runs it.
+`devcontainer` reads the description from a file of the project, `prepare_image` makes the
+image, and `session_container` runs the container.
 """
 
 import os
@@ -19,23 +19,27 @@ from refold.values.path_names import below
 _MAX_NAME_CHARS = 40
 _DIGEST_CHARS = 12
 _IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*")
-# They separate the parts of a mount, or would end them.
+# A mount option cannot contain these: they separate its parts, or would end it.
 _NOT_IN_MOUNTS_PATTERN = re.compile(r'[,"\x00-\x1f\x7f]')
 
 
 class ImageBuild(Struct, frozen=True):
-    """A Dockerfile and the directory that its `COPY` reads, both absolute."""
+    """A Dockerfile from which an image is built.
+
+    `context` is the directory that `COPY` in the Dockerfile reads. Both paths are absolute.
+    """
 
     dockerfile: str
     context: str
-    text: str  # of the Dockerfile
+    text: str  # the text of the Dockerfile
     target: str = ""
     arguments: Mapping[str, str] = {}
 
 
 class SetupCommand(Struct, frozen=True):
-    """A command that runs once, with network, when the image is made. `key` is its name in
-    the file.
+    """A command that runs once, with network access, when the image is made.
+
+    `key` is the key of `devcontainer.json` that names the command.
     """
 
     key: str
@@ -48,7 +52,10 @@ class SetupCommand(Struct, frozen=True):
 
 
 class ContainerPlan(Struct, frozen=True):
-    """`project` is mounted at `folder`. Exactly one of `image` and `build` is given."""
+    """A container's image, mounts and setup. `project` is mounted in it at `folder`.
+
+    Exactly one of `image` and `build` is given. `setup` runs when the image is made.
+    """
 
     address: str
     project: str
@@ -57,24 +64,25 @@ class ContainerPlan(Struct, frozen=True):
     build: ImageBuild | None = None
     setup: tuple[SetupCommand, ...] = ()
     environment: Mapping[str, str] = {}
-    notices: tuple[str, ...] = ()  # of what the file asks for, and is not done
+    notices: tuple[str, ...] = ()  # names settings of the file that are ignored
 
     @property
     def name(self) -> str:
-        """The name of the container, its files and its image."""
+        """The name of the container, which its image and its record have, too."""
         return container_name(self.address, self.project)
 
     @property
     def digest(self) -> str:
-        """A hash of everything that decides how the container is made. Files that a
-        Dockerfile copies do not count.
+        """A hash of what decides how the image and the container are made.
+
+        It does not cover the files that a Dockerfile copies.
         """
         parts = (self.folder, self.image, self.build, self.setup, self.environment)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:_DIGEST_CHARS]
 
     @property
     def runs_commands(self) -> bool:
-        """Whether commands of the project run with network to make the image."""
+        """Whether making the image runs commands of the project, with network access."""
         return self.build is not None or bool(self.setup)
 
     @property
@@ -89,7 +97,10 @@ def container_name(address: str, project: str) -> str:
 
 
 def plan_of_image(address: str, image: str, project: str) -> ContainerPlan:
-    """The project at its own path, in a container of this image. Raises `BadInput`."""
+    """Return the plan of a container with this image. Raises `BadInput` for an invalid name.
+
+    The project is mounted at the path that it has on this machine.
+    """
     if not _IMAGE_PATTERN.fullmatch(image):
         raise BadInput(
             f"{image!r} is not the name of an image: give one like python:3.12-slim"
@@ -98,9 +109,10 @@ def plan_of_image(address: str, image: str, project: str) -> ContainerPlan:
 
 
 def check_project(project: str, kept_out: Mapping[str, str]) -> None:
-    """Raise `BadInput` for a directory that no container may have.
+    """Raise `BadInput` if a directory must not be mounted in a container.
 
-    `kept_out` names directories that must not be in it, or be it.
+    It must exist, and must not be or contain a directory in `kept_out`, which maps paths to
+    descriptions for the message.
     """
     if not Path(project).is_dir():
         raise BadInput(f"there is no directory {project!r} to mount in a container")
@@ -114,6 +126,7 @@ def check_project(project: str, kept_out: Mapping[str, str]) -> None:
 
 
 def check_mountable(path: str) -> None:
+    """Raise `BadInput` if `path` has characters that the option for a mount cannot contain."""
     if _NOT_IN_MOUNTS_PATTERN.search(path):
         raise BadInput(
             f"{path!r} cannot be mounted in a container: its name has a comma, a quotation "

@@ -1,8 +1,8 @@
-"""The command line of docker or podman: the same commands, with options that both have.
+"""Calls docker or podman, using only commands and options that both have.
 
-What the containers are for is in `prepare_image` and `session_container`. The JSON of `inspect` is
-the same for both, other output is not: so containers and images are listed by id and then
-inspected.
+Containers and images are listed by id and then inspected, because only the JSON of `inspect` is
+the same for both programs. `prepare_image` and `session_container` decide what containers are
+used for.
 """
 
 import subprocess
@@ -18,8 +18,9 @@ from refold.errors import BadInput
 from refold.place.environment import environment
 from refold.programs import Programs, TimedOut
 
-PROGRAM_NAMES = ("podman", "docker")  # podman first: its containers have no rights of root
-DATA_LABEL = "refold.data"  # the data directory of refold that a container belongs to
+# podman is preferred: its containers do not have the rights of root
+PROGRAM_NAMES = ("podman", "docker")
+DATA_LABEL = "refold.data"  # names the data directory of refold that a container belongs to
 NAME_LABEL = "refold.workspace"
 _QUERY_SECONDS = 60.0
 _COMMIT_SECONDS = 3600.0
@@ -31,7 +32,10 @@ _FOR_PROGRAM = (
 
 
 class ContainerState(Struct, frozen=True):
-    """A container or an image, as `inspect` shows it. `changed` is in seconds since 1970."""
+    """A container or an image as `inspect` describes it.
+
+    `changed` is the time of its creation, in seconds since 1970; 0 if unknown.
+    """
 
     id: str
     name: str
@@ -46,7 +50,7 @@ class ContainerState(Struct, frozen=True):
 
 
 class ContainerProgram:
-    """`path` is the program, found once. Raises `BadInput` for what it reports as an error."""
+    """Runs docker or podman, the program at `path`. Failures are raised as `BadInput`."""
 
     def __init__(self, name: str, path: str, environ: Mapping[str, str]) -> None:
         self.name, self.path = name, path
@@ -55,14 +59,14 @@ class ContainerProgram:
 
     @cached_property
     def is_rootless(self) -> bool:
-        """Whether docker runs without root."""
+        """Whether docker runs without the rights of root."""
         return "rootless" in self._check("info", "--format", "{{.SecurityOptions}}")
 
     def has_image(self, image: str) -> bool:
         return self.image_environment(image) is not None
 
     def image_environment(self, image: str) -> dict[str, str] | None:
-        """The variables of an image; None if it is not there."""
+        """Return the environment variables of an image; None if the image does not exist."""
         status, out, _ = self._ask(
             "image", "inspect", "--format", "{{json .Config.Env}}", image
         )
@@ -75,32 +79,33 @@ class ContainerProgram:
         return self._ask("container", "inspect", "--format", "{{.Id}}", name)[0] == 0
 
     def running(self, workspace: str) -> str:
-        """The id of a container that runs for this workspace; "" if none does."""
+        """Return the id of a running container of the workspace; "" if none runs."""
         label = f"label={NAME_LABEL}={workspace}"
         ids = self._check("ps", "--quiet", "--no-trunc", "--filter", label).split()
         return ids[0] if ids else ""
 
     def containers(self, label: str, value: str) -> Sequence[ContainerState]:
-        """All containers with this label, including stopped ones."""
+        """Return all containers with this label and value, including stopped ones."""
         ids = self._check(
             "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}={value}"
         )
         return self._inspect("container", ids.split())
 
     def images(self, label: str, value: str) -> Sequence[ContainerState]:
+        """Return all images with this label and value, each once."""
         ids = self._check(
             "images", "--quiet", "--no-trunc", "--filter", f"label={label}={value}"
         )
         return self._inspect("image", list(dict.fromkeys(ids.split())))
 
     def remove_container(self, name: str) -> None:
-        """Stop and remove a container. It may be gone already."""
+        """Stop and remove a container. Do nothing if it does not exist."""
         status, _, complaint = self._ask("rm", "--force", "--volumes", name)
         if status and self.has_container(name):
             raise BadInput(f"{self.name} does not remove the container {name}: {complaint}")
 
     def end_stray(self, name: str, *, kept: bool) -> None:
-        """End a container that a killed process left; one that is kept is only stopped."""
+        """Remove a container that a killed process left; if it is `kept`, only kill it."""
         if kept:
             self._check("kill", name)
         else:
@@ -118,9 +123,10 @@ class ContainerProgram:
         self._check("commit", *options, container, image, seconds=_COMMIT_SECONDS)
 
     def show(self, *arguments: str) -> int:
-        """Run a command whose output the user sees on stderr. Returns its exit status.
+        """Run a command and show its output to the user on stderr. Return its exit status.
 
-        Its input is a pipe that nothing is written into, and that ends with this process.
+        Its stdin is a pipe to which nothing is written, and which closes when this process
+        exits.
         """
         with programs.start(
             (self.path, *arguments), stdin=subprocess.PIPE, stdout=2, env=self._environ
@@ -132,6 +138,7 @@ class ContainerProgram:
                 raise
 
     def _inspect(self, kind: str, ids: Sequence[str]) -> Sequence[ContainerState]:
+        """Return the state of each container or image; none at all if one was just removed."""
         if not ids:
             return ()
         status, out, _ = self._ask(kind, "inspect", *ids)
@@ -139,11 +146,12 @@ class ContainerProgram:
             rows = msgspec.json.decode(out, type=list[_Inspected])
         except msgspec.DecodeError as error:
             if status:
-                return ()  # one ended while it was asked about: the next look finds the others
+                return ()  # one was removed in the meantime: the next call lists the others
             raise BadInput(f"{self.name} {kind} inspect prints no JSON: {error}") from error
         return tuple(row.state() for row in rows)
 
     def _check(self, *arguments: str, seconds: float = _QUERY_SECONDS) -> str:
+        """Run the program and return its output. Raises `BadInput` if it fails."""
         status, out, complaint = self._ask(*arguments, seconds=seconds)
         if status:
             raise BadInput(
@@ -154,8 +162,9 @@ class ContainerProgram:
     def _ask(
         self, *arguments: str, seconds: float = _QUERY_SECONDS
     ) -> tuple[int, str, str]:
-        """Run a command. Return its exit status, its output and the end of its error
-        output.
+        """Run a command. Return its exit status, its stdout and the last line of its stderr.
+
+        Raises `BadInput` only if it cannot be started or takes longer than `seconds`.
         """
         try:
             done = programs.run((self.path, *arguments), seconds, env=self._environ)
@@ -184,6 +193,7 @@ class _Inspected(Struct):
     config: _Config | None = msgspec.field(default=None, name="Config")
 
     def state(self) -> ContainerState:
+        """Return the state. An image has no name, so its first tag or its id is the name."""
         labels = (self.config.labels if self.config else None) or {}
         name = self.name.removeprefix("/") or next(iter(self.tags or ()), "") or self.id
         running = self.status is not None and self.status.status in ("running", "paused")
@@ -193,7 +203,7 @@ class _Inspected(Struct):
 
 
 def find_container_program(environ: Mapping[str, str]) -> ContainerProgram:
-    """podman, or else docker. Raises `BadInput` if there is neither."""
+    """Return podman, or else docker. Raises `BadInput` if neither is installed."""
     known = Programs(environ)
     for name in PROGRAM_NAMES:
         if path := known.find(name):
@@ -202,6 +212,7 @@ def find_container_program(environ: Mapping[str, str]) -> ContainerProgram:
 
 
 def _seconds(text: str) -> float:
+    """Return a printed time, read as UTC, in seconds since 1970; 0 if it cannot be read."""
     try:
         return datetime.fromisoformat(text[:19] + "+00:00").timestamp()
     except ValueError:

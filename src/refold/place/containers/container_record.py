@@ -1,7 +1,8 @@
-"""What refold stores about containers: which were kept, what was allowed, and who uses one.
+"""Stores for each workspace whether its container is kept, and which plans the user approved.
 
-There is a file and a lock for each workspace in a container. The lock is held as long as a process
-uses its container: whatever runs without one was left by a process that was killed.
+Each workspace that has a container has a record file and a lock file. A process holds the lock
+as long as it uses the container. If a container runs and its lock is free, a killed process has
+left it.
 """
 
 import fcntl
@@ -27,9 +28,10 @@ Use: TypeAlias = Literal["first", "another", "taken"]
 
 
 class ContainerRecord(Struct, frozen=True, omit_defaults=True):
-    """`approved` has the digests of plans whose commands the user allowed.
+    """The stored record of a workspace's container.
 
-    A container that is `kept` stays when its session ends, and the next one starts it again.
+    `approved` are the digests of the plans whose commands the user approved. A `kept` container
+    is stopped but not removed when its session ends, and the next session starts it again.
     """
 
     kept: bool = False
@@ -37,14 +39,17 @@ class ContainerRecord(Struct, frozen=True, omit_defaults=True):
 
 
 class ContainerRecords:
-    """The records in this directory, which is created with the first one."""
+    """The records and locks in `directory`, which is created with the first record."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @property
     def identity(self) -> str:
-        """The label of all containers of this data directory."""
+        """The value of the label that marks all containers of this data directory.
+
+        The first call creates and stores it.
+        """
         path = self._directory / _IDENTITY_FILE
         try:
             return path.read_text(encoding="ascii")
@@ -56,10 +61,11 @@ class ContainerRecords:
 
     @property
     def is_used(self) -> bool:
-        """Whether a container was ever made."""
+        """Whether refold has made a container for this data directory before."""
         return (self._directory / _IDENTITY_FILE).exists()
 
     def read(self, name: str) -> ContainerRecord:
+        """Return a workspace's record, which may be empty. Raises `BadInput` if unreadable."""
         path = self._path(name)
         try:
             return msgspec.json.decode(
@@ -76,7 +82,7 @@ class ContainerRecords:
             self._write(name, replace(record, approved=approved))
 
     def keeps(self, container: str, name: str) -> bool:
-        """Whether this is the container that is kept for the workspace of this name."""
+        """Whether `container` is the container of the workspace `name`, and is kept."""
         return container == name and self.read(name).kept
 
     def keep(self, name: str, *, kept: bool) -> None:
@@ -84,12 +90,12 @@ class ContainerRecords:
             self._write(name, replace(record, kept=kept))
 
     def touch(self, name: str) -> None:
-        """Note that the container is used now."""
+        """Record that the container of the workspace `name` is used now."""
         with self._change(name) as record:
             self._write(name, record)
 
     def changed(self, name: str) -> float:
-        """When the container was last used, in seconds since 1970; 0 if unknown."""
+        """Return when the container was last used, in seconds since 1970; 0 if unknown."""
         try:
             return self._path(name).stat().st_mtime
         except OSError:
@@ -101,6 +107,7 @@ class ContainerRecords:
 
     @contextmanager
     def lock(self, name: str) -> Generator[Use]:
+        """Try to lock a container during a block. Yield "first", or "taken" if it failed."""
         lock = self.take_lock(name, alone=True)
         try:
             yield lock.use
@@ -124,8 +131,11 @@ class ContainerRecords:
 
 
 class ContainerLock:
-    """The lock of a container. `use` is "first" if no other process has it, "another" if it
-    is shared, and "taken" if it could not be had.
+    """An attempt to lock a workspace's container. It does not wait.
+
+    `use` is "first" if this process holds the lock alone, "another" if it shares the lock with
+    other processes, and "taken" if it does not hold the lock. With `alone` it does not try to
+    share.
     """
 
     def __init__(self, path: Path, *, alone: bool) -> None:
@@ -135,13 +145,14 @@ class ContainerLock:
             self.use = "another"
 
     def share(self) -> None:
-        """Share the lock with other processes."""
+        """Let other processes share the lock."""
         self._try(fcntl.LOCK_SH)
 
     def release(self) -> None:
         os.close(self._descriptor)
 
     def _try(self, operation: int) -> bool:
+        """Try to take the lock without waiting. Return False if another process prevents it."""
         try:
             fcntl.flock(self._descriptor, operation | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,9 +1,9 @@
-"""Makes the image of a container: pulls or builds it, and runs the commands of its setup once.
+"""Makes the image of a container: pulls or builds it, and runs its setup commands once.
 
-What a project brings, a Dockerfile or commands, runs in a container with network, and only after
-the user has seen it. The result is committed as an image of its own. Sessions start from that,
-without network. Nothing here outlives this process: the main process of the container for the setup
-ends with its input.
+A project's Dockerfile and setup commands run in a container with network access, and only after
+the user has approved them. The result is committed as an image, from which sessions start
+without network access. The setup's container does not outlive this process, because its main
+process exits when its stdin ends.
 """
 
 import shlex
@@ -20,7 +20,8 @@ from refold.place.containers.container_plan import ContainerPlan
 from refold.place.containers.container_program import ContainerProgram
 from refold.place.containers.container_record import ContainerRecords
 
-# Runs its arguments, and ends them when standard input ends: when refold has exited.
+# This script runs its arguments and kills them when standard input ends, that is, when
+# refold exits.
 _WITH_INPUT_SCRIPT = (
     'exec 3<&0; "$@" </dev/null 3<&- & work=$!; '
     "{ cat <&3 >/dev/null; kill -9 $work; } & wait $work"
@@ -34,9 +35,11 @@ def prepare_image(
     ask: Callable[[str], bool],
     tell: Callable[[str], None],
 ) -> None:
-    """Make `plan.final_image`, if it is not there. Raises `BadInput`.
+    """Make `plan.final_image`, unless it exists. Raises `BadInput` if that fails.
 
-    `ask` gets a question with the exact commands, once for each content of the file.
+    If the project has commands, `ask` is called with a question that lists them, and returns
+    whether the user approves. An approved plan is not asked about again. `tell` is called with
+    what is done next.
     """
     if program.has_image(plan.final_image):
         return
@@ -56,7 +59,10 @@ def prepare_image(
 
 
 def question(plan: ContainerPlan, program: str) -> str:
-    """What is done with the project's own commands, each exactly as it would be run."""
+    """Return the question to the user, with each command of the project as it will be run.
+
+    `program` is the name of the container program.
+    """
     lines = [
         f"{plan.project} asks for a container with commands of its own. {program} would:"
     ]
@@ -79,6 +85,7 @@ def _pull(
     _records: ContainerRecords,
     tell: Callable[[str], None],
 ) -> str:
+    """Pull the image if it is missing. Return its name. Raises `BadInput`."""
     if not program.has_image(plan.image):
         tell(f"pulling {plan.image} with {program.name}")
         if status := program.show("pull", plan.image):
@@ -94,6 +101,7 @@ def _build(
     records: ContainerRecords,
     tell: Callable[[str], None],
 ) -> str:
+    """Build the Dockerfile. Return the name of the image. Raises `BadInput`."""
     assert plan.build is not None
     build = plan.build
     image = f"{plan.final_image}-base" if plan.setup else plan.final_image
@@ -115,8 +123,9 @@ def _run_setup(
     base: str,
     tell: Callable[[str], None],
 ) -> None:
+    """Run the setup commands on the image `base`, and commit the result as the final image."""
     name = f"{plan.name}-setup"
-    program.remove_container(name)  # of a setup that was killed
+    program.remove_container(name)  # remove the container of a setup that was killed
     tell(f"running {', '.join(dict.fromkeys(command.key for command in plan.setup))}")
     try:
         status = program.show(

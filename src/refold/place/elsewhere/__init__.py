@@ -1,1 +1,1 @@
-"""Workspaces elsewhere, on our side: addresses, the pipe, and the ports over it."""
+"""This machine's side of the connection to a workspace on another machine."""

@@ -1,7 +1,7 @@
-"""Where a workspace elsewhere is: `ssh://host/dir` for example, and the command that reaches it.
+"""Parses the address of a workspace elsewhere, such as `ssh://host/dir`.
 
-Every kind of place is reached in the same way: a command gives a pipe to a shell there, and
-everything else goes through this pipe (`pipe`).
+The result has a command that gives a pipe to a shell in the place (the machine or container
+with the workspace). All access to the place goes through this pipe (`pipe`).
 """
 
 import os
@@ -25,11 +25,14 @@ _HOME_DIRECTORY = "~"
 
 
 class PlaceAddress(Struct, frozen=True):
-    """`text` is what the user wrote. `argv` gives a pipe to a shell in the place, where the
-    workspace is in `directory`: absolute, or below the home directory with `~`.
+    """The parsed address of a workspace elsewhere. `text` is what the user wrote.
 
-    A container that is made for the session has no `argv` yet (`containers.session_container`), and
-    its `directory` is one of this machine. `image` is "" if that has a `devcontainer.json`.
+    `argv` is a command that gives a pipe to a shell in the place. The workspace is in
+    `directory` there: an absolute path, or one that begins with `~`.
+
+    For a container that refold makes for a session, `argv` is empty until
+    `containers.session_container` sets it, and until then `directory` is one of this machine.
+    If its `image` is "", the project's `devcontainer.json` names the image.
     """
 
     text: str
@@ -40,7 +43,7 @@ class PlaceAddress(Struct, frozen=True):
 
     @property
     def is_made(self) -> bool:
-        """Whether this is the address of a container that is made for the session."""
+        """Whether the place is a container that refold makes for the session."""
         return self.kind in CONTAINER_KINDS
 
 
@@ -48,9 +51,7 @@ _Make: TypeAlias = Callable[[str, str, str], PlaceAddress]
 
 
 def parse_address(text: str) -> PlaceAddress:
-    """Parse an address. Raises `BadInput` that names the text and shows what an address
-    looks like.
-    """
+    """Parse an address. Raises `BadInput`, which quotes the text and says what is wrong."""
     kind, colon, rest = text.partition(":")
     if colon and (make_from_rest := _PLAIN_KINDS.get(kind)):
         return make_from_rest(text, rest)
@@ -69,14 +70,14 @@ def parse_address(text: str) -> PlaceAddress:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an address, and no path."""
+    """Whether `text` begins like an address. Otherwise it is a path."""
     return text.startswith(
         (*(f"{kind}:" for kind in _PLAIN_KINDS), *(f"{kind}://" for kind in _ADDRESS_KINDS))
     )
 
 
 def address_below(text: str, name: str) -> str:
-    """The address of the directory `name` in that of another one."""
+    """Return the address of the directory `name` in the workspace at the address `text`."""
     address = parse_address(text)
     if address.kind == "cmd":
         command = text.partition(":")[2].strip().strip('"').rpartition(" # ")
@@ -87,12 +88,13 @@ def address_below(text: str, name: str) -> str:
 
 
 def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
+    """Return the address for `name`, a host with an optional port, and the directory `path`."""
     host, colon, port = name.rpartition(":")
     if not colon:
         host, port = name, ""
     if port and not port.isdecimal():
         raise BadInput(f"{text!r} has the port {port!r}, which is not a number")
-    # No terminal, so no question: no user could answer it.
+    # There is no terminal, so ssh must not ask: no user could answer.
     options = ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
     options += ["-p", port] if port else []
     return PlaceAddress(
@@ -101,6 +103,8 @@ def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
 
 
 def _container_parser(program: str) -> _Make:
+    """Return a function that makes the address of a running container. `name` is its name."""
+
     def make(text: str, name: str, path: str) -> PlaceAddress:
         argv = (program, "exec", "-i", name, _PLACE_SHELL)
         return PlaceAddress(text, program, argv, _directory(text, path))
@@ -109,6 +113,7 @@ def _container_parser(program: str) -> _Make:
 
 
 def _parse_pod(text: str, name: str, path: str) -> PlaceAddress:
+    """Return the address of a pod. `name` is its namespace; `path` begins with the pod."""
     pod, _, directory = path.lstrip("/").partition("/")
     if not _NAME_PATTERN.fullmatch(pod):
         raise BadInput(f"{text!r} names no pod: give k8s://namespace/pod/dir")
@@ -117,6 +122,7 @@ def _parse_pod(text: str, name: str, path: str) -> PlaceAddress:
 
 
 def _parse_command(text: str, after_scheme: str) -> PlaceAddress:
+    """Return the address for `command # directory`. The directory may be missing."""
     command, mark, directory = after_scheme.strip().strip('"').rpartition(" # ")
     if not mark:
         command, directory = directory, _HOME_DIRECTORY
@@ -130,6 +136,7 @@ def _parse_command(text: str, after_scheme: str) -> PlaceAddress:
 
 
 def _parse_image(text: str, after_scheme: str) -> PlaceAddress:
+    """Return the address for `image # directory`. Both are needed."""
     image, mark, directory = after_scheme.rpartition(" # ")
     if not mark or not image.strip():
         raise BadInput(
@@ -149,6 +156,7 @@ def _container_address(text: str, kind: str, directory: str, image: str) -> Plac
 
 
 def _directory(text: str, path: str) -> str:
+    """Return the checked directory; the home directory for "". /~/x becomes ~/x."""
     if path in ("", "/~"):
         return _HOME_DIRECTORY
     path = path.removeprefix("/") if path.startswith("/~/") else path

@@ -1,9 +1,10 @@
-"""Ports of a place, forwarded to this machine: a server there is reached at 127.0.0.1 here.
+"""Forwards ports of a place to this machine: a server there is reached at 127.0.0.1 here.
 
-Nothing else than this machine can connect. What a connection is, is in `far.port_tunnel`.
+Only this machine can connect. `far.port_tunnel` transfers the data of a connection.
 
-Browsers reach it by a name of its own below `localhost`. At 127.0.0.1 they would send the place the
-cookies of all servers of this machine, refold's among them, because cookies have no port.
+Browsers must use a special name below `localhost`. At 127.0.0.1 they would send the place the
+cookies of all servers of this machine, refold's included, because cookies do not depend on the
+port.
 """
 
 import re
@@ -34,14 +35,16 @@ class _Ports(Struct, frozen=True):
 
 
 def ports_of(pipe: Pipe) -> list[int]:
-    """The ports on which programs of the user listen in the place."""
+    """Return the ports in the place on which programs of its user listen."""
     return pipe.ask("ports").read(_Ports).ports
 
 
 class ForwardedPort:
-    """A listener here for `port` there. `local` is its number: the same, if that is free.
+    """Listens on this machine, and forwards connections to `port` in the place.
 
-    `link` is for browsers; one that comes by another name is led there.
+    `local` is the port number on this machine: the same number if it is free. `link` is the
+    address for browsers. A browser that uses another name than one below `localhost` is
+    redirected to `link`.
     """
 
     def __init__(self, pipe: Pipe, port: int) -> None:
@@ -54,7 +57,7 @@ class ForwardedPort:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections, and end those that are open."""
+        """Stop listening, and close the open connections."""
         self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -63,18 +66,21 @@ class ForwardedPort:
             tunnel.close()
 
     def _accept(self) -> None:
+        """Forward each client in a thread of its own, until the listener is closed."""
         while True:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return  # it was closed
+                return  # the listener was closed
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # Frames may come before `begin` returns; the tunnel sends none before it runs.
+        """Forward one client's connection to the place until it ends."""
+        # Frames may arrive before `begin` returns; the tunnel sends nothing before it runs.
         tunnel = PortTunnel(connection, lambda raw: call.send_input(raw), self._read_start)
 
         def on_frame(answer: PlaceAnswer) -> None:
+            """Pass data on to the client. Every other frame is the last one."""
             kind = answer.record.get("kind")
             if kind == "data":
                 tunnel.on_frame(answer.raw)
@@ -87,7 +93,7 @@ class ForwardedPort:
             connection.close()  # the place cannot be reached
             return
         self._tunnels.add(tunnel)
-        if self._closed:  # meanwhile
+        if self._closed:  # closed in the meantime
             tunnel.close()
         try:
             tunnel.run()
@@ -96,8 +102,9 @@ class ForwardedPort:
             self._tunnels.discard(tunnel)
 
     def _read_start(self, connection: socket.socket) -> bytes:
-        """Read the first bytes of a client; b"" if it is a browser, which was redirected to
-        `link`.
+        """Return the first bytes of a client. Redirect a browser that uses a wrong host name.
+
+        For a redirected browser, return b"".
         """
         data = connection.recv(PIECE_BYTES)
         if not (request := _REQUEST_PATTERN.match(data)):
@@ -119,11 +126,12 @@ class ForwardedPort:
 
 
 def _host_name(address: str) -> str:
-    """A name for the place: its cookies and storage are not those of another one."""
+    """Return a host name of its own for each place, to separate cookies and storage."""
     return f"place-{sha256(address.encode(errors='surrogateescape')).hexdigest()[:8]}{_BROWSER_DOMAIN}"
 
 
 def _listen(port: int) -> socket.socket:
+    """Return a listening socket on `port`, or on a free port if `port` is in use."""
     for number in (port, 0):
         listener = socket.socket()
         try:

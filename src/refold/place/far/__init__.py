@@ -1,1 +1,1 @@
-"""The far side of a workspace elsewhere. It uses the standard library only."""
+"""Serves a workspace to refold on another machine. Uses the standard library only."""

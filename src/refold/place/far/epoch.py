@@ -1,9 +1,11 @@
-"""The epoch of a session in a place: one process at a time works for it, the newest.
+"""Ensures that in a place only the newest process works for a session.
 
-A process that opens a session again has a higher epoch. That of a lower one may still run here, at
-the end of a connection that is broken: it is killed before the new one works. A late
-connection with a lower epoch is refused. Each process holds a lock as long as it lives, so a
-process number in the file is never that of another program.
+If a session is opened again, its new connection has a higher epoch. A process of a lower epoch
+may still run in the place, at the end of a broken connection: it is killed before the new
+process works. A connection with a lower epoch that arrives late is refused.
+
+Each process holds a lock as long as it lives. So a process number in the file is never that of
+another program.
 """
 
 import fcntl
@@ -23,13 +25,13 @@ _KILL_AFTER_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
 
 
-# Each session that the other side has open: its id, the epoch of its writer, and how often that
-# has connected.
+# Each session that the other side has open: its id, its writer's epoch, and how often that
+# writer has connected.
 Claims: TypeAlias = Sequence[tuple[str, int, int]]
 
 
 class Epochs:
-    """The sessions that this process works for."""
+    """The sessions for which this process works, and their locks. `folder` has the files."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -37,9 +39,10 @@ class Epochs:
         self._locks = dict[str, EpochLock]()
 
     def check(self, claims: Claims) -> None:
-        """Raise `ToolFailed` if another process has a higher epoch of one of the sessions.
+        """Start or continue working for the sessions in `claims`.
 
-        A process of a lower one is killed first.
+        A process with a lower epoch of one of them is killed. Raises `ToolFailed` if there is a
+        higher epoch.
         """
         with self._lock:
             for session, writer, connection in claims:
@@ -55,14 +58,17 @@ class Epochs:
                 lock.check()
 
     def release(self, session: str) -> None:
-        """Work for this session no more."""
+        """Stop working for a session."""
         with self._lock:
             if lock := self._locks.pop(session, None):
                 lock.close()
 
 
 class EpochLock:
-    """Held while a process works for a session. `epoch` is (writer, connection)."""
+    """The lock that a process holds while it works for a session.
+
+    `epoch` is a pair: the epoch of the journal's writer, and the number of the connection.
+    """
 
     def __init__(self, folder: str, session: str, epoch: tuple[int, int]) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -73,7 +79,10 @@ class EpochLock:
         self._lock = os.open(os.path.join(folder, name + ".lock"), flags, 0o600)
 
     def take(self) -> None:
-        """End the process of a lower epoch. Raises `ToolFailed` for a higher one."""
+        """Kill a process that has a lower epoch, and take the lock.
+
+        Raises `ToolFailed` if another process has a higher epoch.
+        """
         fcntl.flock(self._note, fcntl.LOCK_EX)
         try:
             held = self._read(self._note)
@@ -88,7 +97,7 @@ class EpochLock:
         self._end_holder()
 
     def check(self) -> None:
-        """Raise `ToolFailed` if a higher epoch has come since."""
+        """Raise `ToolFailed` if a process with a higher epoch has taken over."""
         if self._read(self._note) > self.epoch:
             raise ToolFailed(
                 "This session was opened again by another refold: nothing was done."
@@ -99,6 +108,7 @@ class EpochLock:
         os.close(self._lock)
 
     def _end_holder(self) -> None:
+        """Take the lock, after killing the process that holds it. Raises `ToolFailed`."""
         began = time.monotonic()
         while True:
             try:
@@ -121,6 +131,7 @@ class EpochLock:
 
     @staticmethod
     def _read(descriptor: int) -> tuple[int, int]:
+        """Return the two numbers in a file; 0, 0 if it does not begin with two numbers."""
         try:
             first, second = os.pread(descriptor, 64, 0).split()[:2]
             return int(first), int(second)

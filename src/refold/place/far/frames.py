@@ -1,8 +1,11 @@
-"""Frames on a pipe: a JSON object and raw bytes, each with its length. Both sides use them.
+"""Reads and writes frames, the messages of both sides of the pipe to a place.
 
-Neither side trusts the other: a longer frame than the bounds, or one that is not an object, is a
-`BadFrame`, after which nothing more can be read. Names of files may hold any byte: JSON carries
-them as `os.fsdecode` returns them, with lone surrogates.
+A frame is a JSON object and raw bytes, each with its length before. Neither side trusts the
+other: a frame that is too long or has no valid object raises `BadFrame`, and the pipe cannot be
+read any further.
+
+File names may contain any byte. JSON has them as `os.fsdecode` returns them, with lone
+surrogates.
 """
 
 import json
@@ -13,10 +16,12 @@ from typing import Any, cast
 
 PROTOCOL_VERSION = 1
 MAX_RECORD_BYTES = 16 * 1024 * 1024
-MAX_RAW_BYTES = 48 * 1024 * 1024  # a file that is read whole, and what belongs to it
-READY_MARK = b"refold-place-sends-source\n"  # of the bootstrap: it reads the zip next
+MAX_RAW_BYTES = 48 * 1024 * 1024  # a complete file and its metadata
+# the bootstrap prints it before it reads the zip
+READY_MARK = b"refold-place-sends-source\n"
 INSTALLED_MARK = (
-    b"refold-place-is-installed\n"  # of `refold place --stdio`: frames come next
+    # `refold place --stdio` prints it before the first frame
+    b"refold-place-is-installed\n"
 )
 NO_PYTHON_MARK = b"refold-place-has-no-python\n"
 END_OF_SCRIPT = "# end of the script that starts a place\n"
@@ -24,10 +29,11 @@ _LENGTHS_STRUCT = struct.Struct(">II")
 
 
 class BadFrame(Exception):
-    """The other side sent something else than a frame."""
+    """The other side sent bytes that are not a valid frame."""
 
 
 def pack_frame(record: Mapping[str, Any], raw: bytes = b"") -> bytes:
+    """Return a frame: both lengths, `record` as JSON, and `raw`. Raises `BadFrame`."""
     encoded = json.dumps(record, separators=(",", ":")).encode()
     if len(encoded) > MAX_RECORD_BYTES or len(raw) > MAX_RAW_BYTES:
         raise BadFrame("too large for one frame")
@@ -35,7 +41,10 @@ def pack_frame(record: Mapping[str, Any], raw: bytes = b"") -> bytes:
 
 
 def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes] | None:
-    """The next frame; None at the end of the pipe. Raises `BadFrame`."""
+    """Return the next frame: its object and its bytes. Return None at the end of the pipe.
+
+    Raises `BadFrame`.
+    """
     head = _read_exactly(descriptor, _LENGTHS_STRUCT.size)
     if not head:
         return None
@@ -59,7 +68,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def _read_exactly(descriptor: int, count: int) -> bytes:
-    """`count` bytes; b"" at the end of the pipe. Raises `BadFrame` if it ends in between."""
+    """Return the next `count` bytes; b"" if the pipe ends before the first of them.
+
+    Raises `BadFrame` if it ends after some of them.
+    """
     pieces, left = list[bytes](), count
     while left:
         piece = os.read(descriptor, min(left, 1024 * 1024))

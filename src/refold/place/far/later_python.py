@@ -1,6 +1,7 @@
-"""What Python has since 3.9 or 3.10, for modules that `elsewhere/older_python.py` has rewritten.
+"""Functions that replace operations of Python 3.9 and 3.10 in rewritten modules.
 
-This module is sent as it is, so it is written for Python 3.8.
+`older_python` rewrites the modules. This module is sent unchanged, so it is written for Python
+3.8.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def pairwise(items: Iterable[Any]) -> Iterator[Tuple[Any, Any]]:  # noqa: UP006
 
 
 def union(left: Any, right: Any) -> Any:
-    """`left | right`, which is for dictionaries since 3.9, and for classes since 3.10."""
-    if isinstance(left, type):  # of two classes, for `isinstance`
+    """Return `left | right` for dictionaries (Python 3.9) and classes (Python 3.10)."""
+    if isinstance(left, type):  # a union of two classes, for `isinstance`
         return left, right
     if not isinstance(left, dict) or not isinstance(right, dict):
         return left | right
@@ -36,7 +37,7 @@ def union(left: Any, right: Any) -> Any:
 
 
 def add_to(left: Any, right: Any) -> Any:
-    """The result of `left |= right`."""
+    """Return the result of `left |= right`."""
     if isinstance(left, dict):
         cast("dict[Any, Any]", left).update(right)
         return cast("Any", left)

@@ -1,8 +1,8 @@
-"""Records as msgspec makes them, where msgspec is not installed: the far side of a pipe.
+"""A replacement for msgspec in places, where msgspec is not installed.
 
-There this module is imported under the name `msgspec`. It has what the modules of `place` use
-of records. Messages are not validated with it: `frames` and `server` read plain JSON.
-This module is sent as it is, so it is written for Python 3.8.
+The program in a place imports it under the name `msgspec`. It has what the modules of `place`
+use of msgspec's records, without validation. This module is sent unchanged, so it is written
+for Python 3.8.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DecodeError(MsgspecError):
 
 
 class Struct:
-    """A record. Its fields are the annotations of its class, in their order."""
+    """The base class of records. The annotations of a subclass are its fields, in order."""
 
     __struct_fields__: ClassVar[Tuple[str, ...]] = ()  # noqa: UP006
     _frozen: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class Struct:
         cls, frozen: bool | None = None, kw_only: bool = False, **_options: Any
     ) -> None:
         super().__init_subclass__()
-        # `inspect.get_annotations` came with 3.10.
+        # `inspect.get_annotations` exists since 3.10.
         annotations = vars(cls).get("__annotations__", {})
         own = [name for name, kind in annotations.items() if "ClassVar" not in str(kind)]
         before = [name for name in cls.__struct_fields__ if name not in own]
@@ -88,7 +88,7 @@ class Struct:
 
 
 def replace(record: Any, **changes: Any) -> Any:
-    """The record with other values in some fields."""
+    """Return a copy of the record in which `changes` replace fields."""
     values = {name: getattr(record, name) for name in record.__struct_fields__}
     return type(record)(**{**values, **changes})
 
@@ -98,7 +98,7 @@ class structs:
 
 
 class json:
-    """JSON of records whose fields are plain values. Types of fields are not checked."""
+    """Converts records of plain values to JSON and back, without checking field types."""
 
     @staticmethod
     def encode(record: Any) -> bytes:
@@ -107,6 +107,7 @@ class json:
 
     @staticmethod
     def decode(data: bytes, type: Any) -> Any:
+        """Return a record of the class `type`, without unknown fields. Raises `DecodeError`."""
         try:
             values = _json.loads(data)
             known = {

@@ -1,8 +1,11 @@
-"""One TCP connection over the pipe: both ends of a forwarded port use it, and which ports there are.
+"""Transfers a TCP connection over the pipe between a place and this machine.
 
-Each end sends what its socket gives, and writes what comes. It sends at most `WINDOW_BYTES` that
-the other end has not written yet, so a slow reader holds up its own connection alone. Bytes are
-only passed on: any protocol works, and each direction ends by itself.
+Both ends of a forwarded port use it. Each end sends what it reads from its socket, and writes
+to the socket what it receives. An end stops sending while the other end has `WINDOW_BYTES`
+still to write, so a slow reader delays only its own connection. Bytes are not changed, and each
+direction ends separately.
+
+`listening_ports` lists the ports of this machine that can be forwarded.
 """
 
 import os
@@ -15,14 +18,16 @@ from contextlib import suppress
 WINDOW_BYTES = 512 * 1024
 PIECE_BYTES = 64 * 1024
 _DATA_FRAME, _END_FRAME, _WRITTEN_FRAME = b"d", b"e", b"w"
-_LISTEN_STATE = "0A"  # in /proc/net/tcp
+_LISTEN_STATE = "0A"  # the state of a listening socket in /proc/net/tcp
 _OWN_ADDRESSES = ("00000000", "0100007F", "0" * 32, "0" * 24 + "01000000")
 
 
 class PortTunnel:
-    """One end. `run` returns when both directions have ended; `close` ends them.
+    """One end of a tunnel for the socket `connection`.
 
-    `read_start` reads the first piece, at most `PIECE_BYTES`; b"" ends that direction.
+    `send` sends a frame to the other end. `read_start`, if given, reads the first piece from
+    the socket, at most `PIECE_BYTES`; b"" ends that direction. `run` returns when both
+    directions have ended.
     """
 
     def __init__(
@@ -34,11 +39,13 @@ class PortTunnel:
         self._connection, self._send = connection, send
         self._read_next = read_start or _read_piece
         self._news = threading.Condition()
+        # How many bytes may be sent, and how many that arrived are still to be written.
         self._credit, self._waiting_bytes = WINDOW_BYTES, 0
         self._waiting: deque[bytes] = deque()
         self._input_ended = self._closed = self._finishes = self._has_written = False
 
     def run(self) -> None:
+        """Copy in both directions until both have ended, then close the connection."""
         writer = threading.Thread(target=self._write, daemon=True)
         writer.start()
         try:
@@ -50,7 +57,7 @@ class PortTunnel:
             self._connection.close()
 
     def on_frame(self, raw: bytes) -> None:
-        """Take what the other end sent. It never blocks."""
+        """Process a frame from the other end, without blocking."""
         kind, data = raw[:1], raw[1:]
         with self._news:
             if kind == _DATA_FRAME:
@@ -66,7 +73,7 @@ class PortTunnel:
             self.close()
 
     def finish(self) -> None:
-        """The other end has gone: write what it sent, then end."""
+        """Close the tunnel after writing what has arrived, because the other end has left."""
         with self._news:
             self._input_ended = self._finishes = True
             self._news.notify_all()
@@ -75,6 +82,7 @@ class PortTunnel:
             self.close()
 
     def close(self) -> None:
+        """End both directions at once. What still waits is not written."""
         with self._news:
             self._closed = True
             self._news.notify_all()
@@ -82,6 +90,7 @@ class PortTunnel:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
+        """Send what the socket receives, as far as the other end permits, and then the end."""
         with suppress(OSError):
             while True:
                 data = self._read_next(self._connection)
@@ -100,6 +109,7 @@ class PortTunnel:
         return self._closed or self._credit >= PIECE_BYTES
 
     def _write(self) -> None:
+        """Write what has arrived to the socket, and report to the other end how much."""
         try:
             while True:
                 with self._news:
@@ -121,7 +131,8 @@ class PortTunnel:
             if finishes:
                 self.close()
         except OSError:
-            self.close()  # the program has closed it: nothing more is read either
+            # the program has closed the socket: nothing more can be read either
+            self.close()
 
 
 def _read_piece(connection: socket.socket) -> bytes:
@@ -129,7 +140,7 @@ def _read_piece(connection: socket.socket) -> bytes:
 
 
 def connect_to_port(port: int) -> socket.socket:
-    """A connection to a server of this machine. Raises `OSError`."""
+    """Connect to a server on this machine. Raises `OSError`."""
     try:
         connection = socket.create_connection(("127.0.0.1", port), 10)
     except OSError:
@@ -139,7 +150,7 @@ def connect_to_port(port: int) -> socket.socket:
 
 
 def listening_ports() -> list[int]:
-    """The ports on which programs of this user listen. Linux only; elsewhere none."""
+    """Return the ports on which programs of this user listen; none if not Linux."""
     ports: set[int] = set()
     user = str(os.getuid())
     for name in ("tcp", "tcp6"):

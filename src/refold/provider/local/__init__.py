@@ -1,1 +1,1 @@
-"""A model on this machine: its file, its server, and the protocol of its tool calls."""
+"""Runs a model on this machine: its file, its server, and the format of its tool calls."""

@@ -1,7 +1,7 @@
-"""This machine as a place for models: its memory, its GPUs, and whether a model fits.
+"""Finds out how much memory and which GPUs this machine has, and whether a model fits.
 
-It runs `nvidia-smi` and `vulkaninfo` if they are installed. Whether GPUs are used depends
-on how llama.cpp was built, so that is checked, too.
+It runs `nvidia-smi` and `vulkaninfo` if they are installed. It also checks whether the
+installed llama.cpp was built to use GPUs.
 """
 
 import importlib
@@ -23,14 +23,17 @@ _MEMINFO_PATH = Path("/proc/meminfo")
 
 
 class Gpu(Struct, frozen=True):
-    """`memory` is in bytes, 0 if unknown."""
+    """A GPU. `memory` is in bytes; 0 if unknown."""
 
     name: str
     memory: int = 0
 
 
 class Machine(Struct, frozen=True):
-    """`memory` and `available` are in bytes, 0 if unknown."""
+    """The memory and GPUs of a machine. `uses_gpu` says whether llama.cpp uses GPUs.
+
+    `memory` (in all) and `available` are in bytes; 0 if unknown.
+    """
 
     memory: int
     available: int
@@ -52,7 +55,7 @@ class Machine(Struct, frozen=True):
         )
 
     def describe_fit(self, need: int) -> str:
-        """How a model that takes `need` bytes of memory will run here."""
+        """Say in a few words whether a model that needs this many bytes of memory fits."""
         best = max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
         if best >= need:
             return "fits on the GPU"
@@ -68,14 +71,14 @@ class Machine(Struct, frozen=True):
 def this_machine(
     environ: Mapping[str, str], find: Callable[[str], str] | None = None
 ) -> Machine:
-    """Examine this machine. Raises nothing: what cannot be found is unknown."""
+    """Examine this machine. Nothing is raised: a value that cannot be found is unknown."""
     memory, available = _memory()
     gpus = _gpus(find or Programs(environ).find)
     return Machine(memory, available, gpus, bool(gpus) and _llama_uses_gpu())
 
 
 def parse_nvidia(text: str) -> tuple[Gpu, ...]:
-    """The GPUs in the output of `nvidia-smi`: a name and MiB on each line."""
+    """Parse the output of `nvidia-smi`: on each line the name and the memory (MiB) of a GPU."""
     rows = [line.rpartition(",") for line in text.splitlines()]
     return tuple(
         Gpu(name.strip(), int(memory) << 20)
@@ -85,7 +88,7 @@ def parse_nvidia(text: str) -> tuple[Gpu, ...]:
 
 
 def parse_vulkan(text: str) -> tuple[Gpu, ...]:
-    """The GPUs in the output of `vulkaninfo --summary`, without software renderers."""
+    """Parse the output of `vulkaninfo --summary`. Software renderers are left out."""
     rows = [[part.strip() for part in line.split("=", 1)] for line in text.splitlines()]
     kinds = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceType"]
     names = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceName"]
@@ -94,6 +97,7 @@ def parse_vulkan(text: str) -> tuple[Gpu, ...]:
 
 
 def _gpus(find: Callable[[str], str]) -> tuple[Gpu, ...]:
+    """Return the GPUs that nvidia-smi lists or, if there are none, those of vulkaninfo."""
     query = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     return parse_nvidia(_output(find("nvidia-smi"), query)) or parse_vulkan(
         _output(find("vulkaninfo"), ("--summary",))
@@ -101,6 +105,7 @@ def _gpus(find: Callable[[str], str]) -> tuple[Gpu, ...]:
 
 
 def _output(program: str, arguments: Sequence[str]) -> str:
+    """Run a program and return its output, or "" if it is not installed or fails."""
     if not program:
         return ""
     try:
@@ -111,21 +116,23 @@ def _output(program: str, arguments: Sequence[str]) -> str:
 
 
 def _llama_uses_gpu() -> bool:
+    """Whether llama.cpp finds a device besides the CPU. False if it is not installed."""
     try:
-        llama: Any = importlib.import_module("xllamacpp")  # it has no types
+        # the package has no type annotations
+        llama: Any = importlib.import_module("xllamacpp")
         return any(device["name"] != "CPU" for device in llama.get_device_info())
     except (ImportError, AttributeError, KeyError, RuntimeError):
         return False
 
 
 def _memory() -> tuple[int, int]:
-    """All memory and the available memory, within the limit of a container."""
+    """Return the machine's total and available memory in bytes, limited by a container."""
     memory, available = machine_memory(), 0
     with suppress(OSError, ValueError):
         for line in _MEMINFO_PATH.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) << 10
-    with suppress(OSError, ValueError):  # no such limit
+    with suppress(OSError, ValueError):  # the container has no such limit
         memory = min(memory, int(_CGROUP_LIMIT_PATH.read_text(encoding="ascii")))
     return memory, min(available, memory)
 

@@ -1,7 +1,8 @@
 """Tool calls as plain text, for models and servers without native tool calls.
 
-`render` writes a request, `parse` reads a response as it streams (`candidate`: one call,
-`delimiters` and `quoting`: what is around it, `call_formats`: which JSON is a call); all of
-them are pure. `protocol` makes a provider of them. `selection` decides which models need
-it: by the settings, by name, or when a refusal or a response shows it.
+`render` writes a request as text, and `parse` reads a response while it streams. `parse` uses
+`candidate` (one call), `delimiters` and `quoting` (the text around it) and `call_formats`
+(which JSON is a call). All of these are pure. `protocol` makes a provider from them.
+`selection` decides which models need it: by the settings, by name, or after a refusal or a
+response that shows it.
 """

@@ -1,6 +1,6 @@
-"""A provider whose model calls tools as text, and which looks like any other.
+"""A provider whose model calls tools as text; its callers see native calls.
 
-It wraps a provider: `render` puts the tools and calls of a request into its text,
+It wraps another provider: `render` puts the tools and calls of a request into its text, and
 `parse` reads calls from the response.
 """
 
@@ -23,13 +23,14 @@ from refold.provider.text_protocol.render import RequestRenderer
 
 
 class TextProtocol:
-    """`inner`, for models without native tool calls."""
+    """Wraps `inner`, a provider of models without native tool calls."""
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
         self._renderer = RequestRenderer()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Calls are read from its text if they are allowed."""
         response = self.inner.stream(self._renderer.plain(request))
         if request.tools and request.tool_choice != "none":
             response = _parse(response, StreamParser(request.tools, bytes(request.schema)))
@@ -45,7 +46,8 @@ class TextProtocol:
 async def _parse(
     response: AsyncGenerator[Delta, None], parser: StreamParser
 ) -> AsyncGenerator[Delta, None]:
-    first = 0  # the server may parse calls in the text, too
+    """Yield the deltas of a response, with the calls in its text converted to native calls."""
+    first = 0  # the index after the calls that the server itself has parsed
     async with aclosing(response) as deltas:
         async for delta in deltas:
             match delta:

@@ -1,7 +1,7 @@
-"""Tells quoted text from the model's own, line by line.
+"""Distinguishes quoted text from the model's own text, line by line.
 
-A call starts its line. Indented text is code that is shown, and a line after `>` is a
-quote, up to the next blank line. `parse` handles fences.
+A call starts its line. Indented text is an example of code, and a line after `>` is a quote,
+which continues up to the next blank line. `parse` handles fences.
 """
 
 CALL_BEGINNINGS = "<[{`~"  # the first characters of calls and of fences around them
@@ -9,25 +9,27 @@ _CODE_INDENT_SPACES = 4  # spaces before a line of an indented code block
 
 
 class QuoteState:
-    """The state after all text so far, however it was split."""
+    """The state at the end of the text so far. It does not depend on how the text was split."""
 
     def __init__(self) -> None:
         self.quoted = False
-        self._line = ""  # its first characters
+        self._line = ""  # the first characters of the current line
         self._blank = True
 
     @property
     def at_line_start(self) -> bool:
-        """Return True at the start of a line, apart from some spaces."""
+        """Whether the text ends at the start of a line, apart from a few spaces."""
         return self._blank and not self.is_indented
 
     @property
     def is_indented(self) -> bool:
+        """Whether the text ends after the indentation of a code block."""
         return self._blank and (
             "\t" in self._line or len(self._line) >= _CODE_INDENT_SPACES
         )
 
     def feed(self, text: str) -> None:
+        """Add text to the text so far."""
         *lines, last = text.split("\n")
         for line in lines:
             self._add(line)
@@ -36,6 +38,7 @@ class QuoteState:
         self._add(last)
 
     def _add(self, text: str) -> None:
+        """Add text without a line break to the current line."""
         self._line = (self._line + text[:_CODE_INDENT_SPACES])[:_CODE_INDENT_SPACES]
         if self._blank and text.strip():
             self._blank = False

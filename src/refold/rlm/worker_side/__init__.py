@@ -1,5 +1,5 @@
 """The code inside a worker process: it runs cells and holds their variables.
 
-It imports only this package, and cloudpickle: it runs in one process with untrusted code, so the host does
-not trust it either.
+It imports nothing but this package and cloudpickle. Untrusted code runs in the same process, so
+the host does not trust this package either.
 """

@@ -1,6 +1,6 @@
-"""The signatures of the functions that code can call without a tool, for host and worker.
+"""The signatures of the built-in functions that code can call, for the host and the worker.
 
-`namespace` makes the functions in the worker; `host` implements them.
+`namespace` defines the functions in the worker; `host` implements them.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Signature(NamedTuple):
-    """The first `needed` parameters are required."""
+    """The signature of a function, whose first `needed` parameters are required."""
 
     parameters: tuple[str, ...]
     needed: int

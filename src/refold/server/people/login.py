@@ -1,7 +1,9 @@
-"""The routes of a login: to the identity provider, back from it, and out.
+"""The routes of login and logout; a login leads to the identity provider and back.
 
-The browser keeps an attempt in a cookie, so any web node can finish what another began. A page
-answers the way back, because a redirect that another site began sends no strict cookie.
+A cookie holds the state of a login attempt, so any web node can finish a login that another
+one began. After the login, the provider sends the browser to a small page, which opens
+refold. A redirect would not work: a browser does not send our SameSite=Strict cookie if
+another site began the navigation.
 """
 
 import base64
@@ -33,7 +35,7 @@ _FAILURE_HTML = '<p id="said" role="alert">You are not logged in: {reason}.</p>'
 
 
 def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
-    """Add the pages of a login, and the routes that lead to them."""
+    """Add the routes of login and logout, and the pages that need a login."""
     login = _LoginRoutes(access, client)
     for path in PAGE_FILES:
         app.add_api_route(path, login.page, include_in_schema=False)
@@ -45,6 +47,10 @@ def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
 
 
 class _LoginRoutes:
+    """The routes of a login. `page` returns a page of refold, or the login page without a
+    login.
+    """
+
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:
         self._access, self._client = access, client
         self.page_files = PageFiles(people=True)
@@ -107,12 +113,16 @@ class _LoginRoutes:
         return self._respond(_FAILURE_HTML.format(reason=escape(str(error))), status)
 
     def _respond(self, text: str, status: int) -> Response:
+        """Return the login page with `text`, as HTML, on it."""
         return Response(
             self._welcome.replace("{said}", text), status, media_type=_HTML_TYPE
         )
 
 
 def _read_attempt(cookie: str) -> LoginAttempt:
+    """Return the login attempt in a cookie; for an invalid cookie, an attempt that cannot
+    succeed.
+    """
     try:
         data = base64.urlsafe_b64decode(cookie)
         return msgspec.json.decode(data, type=LoginAttempt)

@@ -1,1 +1,1 @@
-"""Input: keys, lines, completion."""
+"""The input of the line terminal: keys, lines and completion."""

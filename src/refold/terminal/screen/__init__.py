@@ -1,1 +1,1 @@
-"""Output: what the terminal supports, and printing what happens."""
+"""The output of the line terminal: the transcript and the status."""

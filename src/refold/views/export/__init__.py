@@ -1,1 +1,1 @@
-"""A session as a document that is read elsewhere: Markdown, HTML, plain text. Pure."""
+"""Exports a session as a document: Markdown, HTML, plain text. Pure."""

@@ -1,4 +1,4 @@
-"""The formats of an export, and the choice of one by a file's suffix."""
+"""Lists the formats of an export, and chooses one by the suffix of a file name."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ FORMAT_SUFFIXES = {
 
 
 def format_by_name(name: str) -> str:
-    """The format for the suffix of a file name; Markdown by default."""
+    """Return the format that belongs to the suffix of a file name; Markdown for other suffixes."""
     suffix = Path(name).suffix.lower()
     suffix = ".html" if suffix == ".htm" else suffix
     return next((form for form, end in FORMAT_SUFFIXES.items() if end == suffix), "md")

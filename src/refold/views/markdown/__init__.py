@@ -1,5 +1,5 @@
-"""Prints a model's Markdown block by block as it arrives; nothing is printed twice.
+"""Prints a model's Markdown block by block as it arrives. Nothing is printed twice.
 
-`blocks` finds where each block ends, line by line; `spans` parses the inline Markdown of a
-finished block; `tables` and `highlight` lay out the rest; `renderer` combines them.
+`blocks` finds the end of each block, `spans` parses the inline Markdown of a finished block,
+`tables` and `highlight` lay out tables and code, and `renderer` combines them.
 """

@@ -1,7 +1,7 @@
-"""The blocks of a screen: messages, calls and notices as data, and lines for some. Pure.
+"""The blocks of a screen, as data: messages, calls, notices. Lines for some of them. Pure.
 
-The lines here look alike on every screen and in every export; otherwise the screen decides how a
-block looks.
+The lines made in this module are the same on every screen and in every export. For all other
+blocks, the screen decides how they look.
 """
 
 from typing import Literal, TypeAlias
@@ -21,7 +21,7 @@ from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
 from refold.views.wrap import fold_lines, wrap_words
 
-_MAX_MESSAGE_ROWS = 40  # of a message that is not folded
+_MAX_MESSAGE_ROWS = 40  # longer messages are folded to `_FOLDED_MESSAGE_ROWS`
 _FOLDED_MESSAGE_ROWS = 12
 
 Stage: TypeAlias = Literal[
@@ -30,7 +30,7 @@ Stage: TypeAlias = Literal[
 
 
 class MessageBlock(Struct, frozen=True, kw_only=True, tag="heard"):
-    """A message that arrived: from the user, the parent, or the report of a subagent."""
+    """A message from the user or from the parent session, or the report of a subagent."""
 
     seq: int
     at: float
@@ -43,12 +43,12 @@ class MessageBlock(Struct, frozen=True, kw_only=True, tag="heard"):
 
     @property
     def user_text(self) -> str:
-        """The part of a message that the user wrote, without template or piped text."""
+        """Return the part of the message that the user wrote, without a template or piped text."""
         return self.typed or self.words
 
 
 class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
-    """Text of a response. `partial`: it was cut off."""
+    """Text of a response. `partial` says that the response was cut off."""
 
     seq: int  # of the answer
     at: float
@@ -58,7 +58,7 @@ class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
 
 
 class DroppedBlock(Struct, frozen=True, kw_only=True, tag="dropped"):
-    """The received part of a failed response, which was dropped; the call is repeated."""
+    """Text of a failed response that is not used. The model is called again."""
 
     seq: int
     at: float
@@ -67,7 +67,7 @@ class DroppedBlock(Struct, frozen=True, kw_only=True, tag="dropped"):
 
     @property
     def mark(self) -> str:
-        """The sentence below the text."""
+        """Return the sentence that is shown below the text."""
         return f"dropped, the model is asked again: {self.reason}"
 
 
@@ -80,22 +80,22 @@ class ThinkingBlock(Struct, frozen=True, kw_only=True, tag="thought"):
 class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
     """A tool call, from the model's request to its result."""
 
-    seq: int  # of the answer that holds it
+    seq: int  # the event number of the response with the call
     at: float
     call: ToolCall
     stage: Stage = "called"
-    reason: str = ""  # for asking the user, or for the denial by rules
+    reason: str = ""  # why the user is asked, or why the rules denied it
     answered: str = ""  # the person's answer: "yes", "no", "no: words"
     changes: tuple[Diff, ...] = ()  # the changes to files that the question showed
     began: float = 0.0  # 0: not yet
     ended: float = 0.0
-    tail: str = ""  # the end of its output while it runs
+    tail: str = ""  # the end of its output, while it runs
     text: str = ""  # its result as the model saw it
     shown: tuple[Shown, ...] = ()
     whole: str = ""  # the blob with the whole result, if `text` was cut
     images: tuple[Image, ...] = ()
     control: Control | None = None
-    within: str = ""  # the call whose code made this one; "": the model's own
+    within: str = ""  # the call whose code made this one; "": the model made it
 
     @property
     def open(self) -> bool:
@@ -103,10 +103,11 @@ class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
 
 
 class NoticeBlock(Struct, frozen=True, kw_only=True, tag="news"):
-    """A notice: something that happened outside of the conversation, in a line.
+    """A one-line notice about an event outside of the conversation.
 
-    `begins` names a subagent that starts here. `report` is that of a subagent that has
-    ended. `is_status`: a screen that always shows its status need not show this.
+    `begins` is the name of a subagent that starts at this point, or "". `report` is the report
+    of a subagent that has ended, or "". With `is_status`, a screen that always shows its status
+    can omit the notice.
     """
 
     seq: int
@@ -118,23 +119,26 @@ class NoticeBlock(Struct, frozen=True, kw_only=True, tag="news"):
 
 
 class TurnEndBlock(Struct, frozen=True, kw_only=True, tag="turn_over"):
+    """The end of a turn: its outcome, duration, usage and warnings."""
+
     seq: int
     at: float
     outcome: Outcome
     reason: str = ""
     seconds: float = 0.0
     spent: Spent = Spent()
-    last: Usage = Usage()  # of the newest response: the context usage
+    last: Usage = Usage()  # the usage of the newest response, which shows the context usage
     window: int = 0
-    model: str = ""  # that answered
+    model: str = ""  # the model that responded
     asked: str = ""  # the model that was called
-    warnings: tuple[str, ...] = ()  # for the person, whatever the answer claims
+    warnings: tuple[str, ...] = ()  # warnings for the person, whatever the answer claims
     unheard: str = ""  # the notice on unsent messages
-    redirected: bool = False  # a message that was sent after the interrupt comes next
+    # The next turn answers a message that was sent after the interrupt.
+    redirected: bool = False
 
 
 class StreamingBlock(Struct, frozen=True, kw_only=True, tag="coming"):
-    """A part of the response in progress. Its final blocks replace it."""
+    """A part of the response that is arriving. It is replaced when the response is complete."""
 
     kind: Literal["words", "thought", "call"]
     text: Growing  # for a call, only the name of the tool
@@ -149,13 +153,13 @@ Block: TypeAlias = (
 def result_rows(
     block: CallBlock, width: int, directory: str, fold: ResultFold = USUAL_FOLD
 ) -> list[Line]:
-    """The result of a call; nothing while it is open."""
+    """Return the rows of a call's result; [] while the call has not ended."""
     match block.stage:
         case "called" | "asked" | "running":
             return []
         case outcome:
             end = Ended(block.call.id, outcome, block.text, block.shown)
-            # The reason of the rules; after an answer it is that of the question.
+            # `reason` is why the rules refused the call, or why a person was asked about it.
             denied = "" if block.answered else block.reason
             known_diffs = block.changes if block.answered else ()
             return result_lines(end, width, directory, denied, fold, known_diffs)
@@ -164,7 +168,10 @@ def result_rows(
 def message_rows(
     block: MessageBlock, width: int, hint: str = "", *, whole: bool = False
 ) -> list[Line]:
-    """The user's message; the middle of a long one is left out unless it is `whole`."""
+    """Return the rows of a user's message.
+
+    Unless `whole` is true, the middle of a long message is replaced by a row with `hint`.
+    """
     rows = [
         row
         for part in visible(block.user_text.strip("\n")).split("\n")
@@ -176,16 +183,16 @@ def message_rows(
 
 
 def is_plan(block: CallBlock) -> bool:
-    """Whether the call made a plan, which is shown whole at once."""
+    """Whether the call presented a plan, which is always shown in full."""
     return isinstance(block.control, PlanReady)
 
 
-# Enter on an empty line continues after these.
+# After these outcomes, Enter on an empty line continues the turn.
 CONTINUED_BY_ENTER = ("step_limit", "budget", "failed")
 
 
 def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
-    """How the turn ended, with warnings and usage."""
+    """Return rows about the end of a turn: its outcome, warnings, usage, and unsent messages."""
     rows = list[Line]()
     if outcome := outcome_line(block.outcome, block.reason):
         rows.append(outcome)
@@ -200,7 +207,7 @@ def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
 
 
 def interactive_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
-    """As `turn_rows`, with hints for a person at the keyboard."""
+    """Return the rows of `turn_rows`, and a hint on what the user can do."""
     rows = turn_rows(block, usage=usage)
     if block.outcome == "failed" and not block.unheard:
         rows.append(line("Enter tries again", "dim"))

@@ -1,1 +1,1 @@
-"""The documents of `--output-format stream-json`, made from events and live news."""
+"""The documents of `--output-format stream-json`, which are made from events and live news."""

@@ -1,8 +1,9 @@
-"""The documents of the JSON stream: one class for each kind.
+"""Defines the documents of the JSON stream: one class for each kind of document. Pure.
 
-`stream` and `turn_result` make them, msgspec encodes them, and the published JSON Schema is
-generated from them. A field without a default is always there. `seq` is that of the event, or
-that which live news follow; these may be missed. Pure.
+`encode` and `turn_result` make them, msgspec encodes them, and the published JSON Schema is
+generated from them. A field without a default is always present. `seq` is the number of the
+event that a document is about; in a document of live news, it is the number of the last event
+before it. A client may miss live news.
 """
 
 from collections.abc import Sequence
@@ -27,19 +28,22 @@ Unlimited: TypeAlias = Annotated[float | None, Meta(description="null: no limit"
 
 
 class Placed(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Additional fields for a reader on a socket. `id` is the place to resume after:
-    epoch of the writer, number of the event, number of the document in it.
+    """Additional fields for a reader on a socket.
+
+    `id` is the position at which to resume: the epoch of the writer (which increases when
+    another process opens the session), the number of the event, and the number of the
+    document among those of the event.
     """
 
     id: str | UnsetType = UNSET
     conversation: str | UnsetType = UNSET
-    node: str | UnsetType = UNSET  # "root", or the subagent that it is about
-    turn: int | UnsetType = UNSET  # the number of the turn; 0: between two
+    node: str | UnsetType = UNSET  # "root", or the subagent whose document it is
+    turn: int | UnsetType = UNSET  # the number of the turn; 0: between two turns
     at: float | UnsetType = UNSET  # seconds since 1970
 
 
 class Written(Placed, frozen=True, kw_only=True):
-    """About an event in the journal."""
+    """A document about an event in the journal."""
 
     seq: Seq
 
@@ -60,7 +64,7 @@ class Init(Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
-    """A message arrived. If a person wrote only a part of it, `typed` is that part."""
+    """A message was received. If a person wrote only a part of it, `typed` is that part."""
 
     text: str
     sender: str
@@ -68,11 +72,11 @@ class UserMessage(Written, frozen=True, kw_only=True, tag="user_message"):
     images: Sequence[str] | UnsetType = UNSET  # their names
     image_blobs: Sequence[str] | UnsetType = UNSET
     typed: str | UnsetType = UNSET
-    client_key: str | UnsetType = UNSET  # that of its order
+    client_key: str | UnsetType = UNSET  # the key of the order that sent it
 
 
 class Delivered(Written, frozen=True, kw_only=True, tag="delivered"):
-    """The messages with these numbers are part of the conversation from here on."""
+    """The messages with these numbers belong to the conversation from now on."""
 
     messages: Sequence[int]
 
@@ -88,7 +92,7 @@ class ModelStart(Written, frozen=True, kw_only=True, tag="model_start"):
 
 
 class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_message"):
-    """A complete model response, or, `partial`, what had arrived of it."""
+    """A complete model response, or with `partial` the part that was received."""
 
     text: str
     thinking: str
@@ -100,13 +104,15 @@ class AssistantMessage(Written, frozen=True, kw_only=True, tag="assistant_messag
 
 
 class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
-    """The response goes back to the model: it does not match the schema, or something is missing."""
+    """The response is returned to the model, because it does not match the schema, or because
+    something is missing in it.
+    """
 
     reason: str
 
 
 class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
-    """A call in the response, or made by the code of the call `within`."""
+    """A call in the response, or one made by the code of the call `within`."""
 
     call_id: str
     tool: str
@@ -115,7 +121,7 @@ class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class FileChange(Struct, frozen=True):
-    """What a call would do to a file, as a unified diff."""
+    """A change that a call would make to a file. `text` is the unified diff."""
 
     path: str
     kind: Kind
@@ -125,11 +131,12 @@ class FileChange(Struct, frozen=True):
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
     """A call needs approval. `who` is the subagent that asks, with its agent.
 
-    A yes may grant one of `rules`, the most useful first, or `rule_set`: rules that suffice
-    together where none does alone. `changes` are what it would do to files as they are now.
-    `conditions` say how a command would run: `sandboxed`, with `network`, the `hosts` that it
-    may reach, protected files that it may write (`opened`) or only read (`shown`). In
-    `easier_mode`, calls like this one are not asked about.
+    An approval may also grant one of `rules`, the most useful first, or `rule_set`: rules
+    that suffice only together. `changes` are what the call would change in the files as
+    they are now. `conditions` say how a command would run: `sandboxed`, with `network`, the
+    `hosts` that it may reach, protected files that it may write (`opened`) or only read
+    (`shown`). The permission mode
+    `easier_mode` would allow the call.
     """
 
     call_id: str
@@ -174,9 +181,9 @@ class ToolStart(Written, frozen=True, kw_only=True, tag="tool_start"):
 
 
 class ToolResult(Written, frozen=True, kw_only=True, tag="tool_result"):
-    """The result that the model sees; `whole` is the blob with all of it, if it was cut.
+    """The result that the model sees. If it was cut, the blob `whole` has all of it.
 
-    `final` is the answer of the turn, where the call gives it.
+    `final` is the answer of the turn, if the call gives it.
     """
 
     call_id: str
@@ -188,7 +195,7 @@ class ToolResult(Written, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class Diff(Written, frozen=True, kw_only=True, tag="diff"):
-    """A file that a call changed, as a unified diff."""
+    """A call changed a file. `text` is the unified diff."""
 
     call_id: str
     path: str
@@ -218,7 +225,10 @@ class PlanRejected(Written, frozen=True, kw_only=True, tag="plan_rejected"):
 
 
 class Checkpoint(Written, frozen=True, kw_only=True, tag="checkpoint"):
-    """The files are checkpointed. `changed` is what changed since the last checkpoint."""
+    """A checkpoint of the files was made.
+
+    `changed` lists the differences from the last checkpoint.
+    """
 
     roots: Sequence[str]
     left_out: Sequence[str]
@@ -241,13 +251,15 @@ class FilesRestored(Written, frozen=True, kw_only=True, tag="files_restored"):
 
 
 class Rewound(Written, frozen=True, kw_only=True, tag="rewound"):
-    """The conversation is again as before the event `to`."""
+    """The conversation is restored to its state before the event `to`."""
 
     to: int
 
 
 class MessageEdited(Written, frozen=True, kw_only=True, tag="message_edited"):
-    """A person changed the message with the number `message`; `text` null: deleted it."""
+    """A person changed the message with the number `message`, or deleted it (`text` is
+    null).
+    """
 
     message: int
     text: str | None
@@ -260,18 +272,18 @@ class MessageWithdrawn(Written, frozen=True, kw_only=True, tag="message_withdraw
 
 
 class ForkMade(Struct, frozen=True, kw_only=True, tag_field="type", tag="fork_made"):
-    """The answer to the order `fork`: `session_id` is the copy of the session `source`."""
+    """The order `fork` was carried out. `session_id` is the copy of the session `source`."""
 
     session_id: str
     source: str
 
 
 class Error(Placed, frozen=True, kw_only=True, tag="error"):
-    """A model call failed; or, without `seq`, an order cannot be obeyed.
+    """A model call failed; or, if there is no `seq`, an order was not carried out.
 
-    `line` is its number on stdin, `client_key` that of the order,
-    `partial` what had arrived of the response. A `dropped` one is asked for again: the turn
-    continues without what had arrived.
+    For a model call, `partial` is the part of the response that was received. If `dropped`,
+    that part is not used: the turn continues, and the model is called again. For an order,
+    `line` is the number of its line on stdin, and `client_key` is its key.
     """
 
     kind: str
@@ -284,9 +296,9 @@ class Error(Placed, frozen=True, kw_only=True, tag="error"):
 
 
 class OrderTaken(Struct, frozen=True, kw_only=True, tag_field="type", tag="order_taken"):
-    """An order with a `client_key` was taken. A message is in the journal by then.
+    """An order with a `client_key` was accepted. A message is in the journal by then.
 
-    `changed` is false where it is so already, or the same order came before.
+    `changed` is false if the order had no effect, or the same order was sent before.
     """
 
     client_key: str
@@ -294,8 +306,10 @@ class OrderTaken(Struct, frozen=True, kw_only=True, tag_field="type", tag="order
 
 
 class EventRecorded(Struct, frozen=True, kw_only=True, tag_field="type", tag="recorded"):
-    """The journal has this event. Sent to a client on this machine, which reads it
-    there."""
+    """The journal has the event `seq`.
+
+    Only a client that reads the journal itself gets this document, as `refold attach` does.
+    """
 
     seq: Seq
 
@@ -308,20 +322,20 @@ class Interrupted(Written, frozen=True, kw_only=True, tag="interrupted"):
 
 
 class TodoUpdate(Written, frozen=True, kw_only=True, tag="todo_update"):
-    """The todo list. Each of `todos` has `subject` and `status`."""
+    """The todo list has changed. Each of `todos` has `subject` and `status`."""
 
     todos: Sequence[Todo]
 
 
 class CompactAsked(Written, frozen=True, kw_only=True, tag="compact_asked"):
-    """A person asked to compact the conversation; the summary must preserve `focus`."""
+    """A person requested a compaction; the summary must preserve `focus`."""
 
     kind: CompactionKind
     focus: str
 
 
 class Compact(Written, frozen=True, kw_only=True, tag="compact"):
-    """The conversation is compacted from here on. `kept_from` is the first event that stays.
+    """The conversation was compacted. `kept_from` is the first event that stays.
 
     `dropped` counts messages or results; the sizes `before` and `after` are in characters.
     """
@@ -336,7 +350,10 @@ class Compact(Written, frozen=True, kw_only=True, tag="compact"):
 
 
 class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
-    """A model call outside the conversation, and what is reserved for it. `purpose`: summary, memory."""
+    """A model call outside of the conversation begins, for a `purpose` such as summary or memory.
+
+    `dollars` and `tokens` are reserved for it.
+    """
 
     purpose: str
     model: str
@@ -345,7 +362,7 @@ class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
 
 
 class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
-    """The end of a side call: `side_call` is its number, `failed` its error."""
+    """A side call has ended. `side_call` is its number, `failed` its error, or ""."""
 
     side_call: int
     model: str
@@ -365,19 +382,19 @@ class Memory(Written, frozen=True, kw_only=True, tag="memory"):
 class FilesChangedElsewhere(
     Written, frozen=True, kw_only=True, tag="files_changed_elsewhere"
 ):
-    """Files that the model knew were changed by another program."""
+    """Another program changed files that the model has read."""
 
     files: Sequence[Change]
 
 
 class Notice(Written, frozen=True, kw_only=True, tag="notice"):
-    """Something you should know, such as a repaired journal."""
+    """A notice for the user, such as a repaired journal."""
 
     text: str
 
 
 class TurnEnd(Written, frozen=True, kw_only=True, tag="turn_end"):
-    """The turn is over."""
+    """The turn has ended."""
 
     outcome: Outcome
     reason: str
@@ -413,7 +430,7 @@ class Claim(Struct, frozen=True):
 class Result(Placed, frozen=True, kw_only=True, tag="result"):
     """The result of a turn; always the last document.
 
-    "" is the session if none could be opened.
+    `session_id` is "" if no session could be opened.
     """
 
     outcome: Outcome
@@ -433,18 +450,20 @@ class Result(Placed, frozen=True, kw_only=True, tag="result"):
     claims: Sequence[Claim] | UnsetType = UNSET
 
 
-# Documents about subagents, variables of code, and copies. Part of `documents`. Pure.
+# Documents about the origin of a session.
 
 
 class Forked(Written, frozen=True, kw_only=True, tag="forked", rename={"event": "from"}):
-    """All before this is a copy of the session `source`."""
+    """All lines before this one are a copy of the session `source`."""
 
     source: str
     event: int
 
 
 class Imported(Written, frozen=True, kw_only=True, tag="imported"):
-    """All before this came from a file: the session `source`, now `session_id`."""
+    """All lines before this one were imported from a file: the session `source`, now
+    `session_id`.
+    """
 
     source: str
     session_id: str

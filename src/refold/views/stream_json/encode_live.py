@@ -1,4 +1,7 @@
-"""Live news as documents for programs, and back. Pure. `encode` has the documents of events."""
+"""Converts live news to documents for programs, and back. Pure.
+
+`encode` makes the documents of events.
+"""
 
 from refold.values.live import (
     CallComing,
@@ -16,6 +19,7 @@ from refold.views.stream_json.live_documents import LiveDocument
 
 
 def encode_live(live: Live, after: int) -> LiveDocument:
+    """Return the document of live news. `after` is the number of the last event before it."""
     match live:
         case TextCame(text):
             return live_documents.TextDelta(after=after, text=text)
@@ -42,7 +46,7 @@ def encode_live(live: Live, after: int) -> LiveDocument:
 
 
 def to_live(document: LiveDocument) -> Live:
-    """The live news from which this document was made."""
+    """Return the live news from which the document was made."""
     match document:
         case live_documents.TextDelta(text=text):
             return TextCame(text)

@@ -1,8 +1,8 @@
-"""The state of a session as documents: its status, its choices, and a snapshot.
+"""Defines the documents about the state of a session: status, choices and snapshot. Pure.
 
-A snapshot is for a client that joins late. Both are computed from the view, at any time;
-the other documents report what happens. A client that has a snapshot continues with the
-documents whose `seq` is larger than the snapshot's. Pure.
+A snapshot is for a client that joins late: it then continues with the documents whose `seq` is
+larger than that of the snapshot. Status and snapshot are computed from the view, at any time;
+all other documents report events.
 """
 
 from collections.abc import Sequence
@@ -29,28 +29,30 @@ Seq = Annotated[int, Meta(ge=0, description="the number of the newest event; 0: 
 
 
 class Choices(Struct, frozen=True, kw_only=True):
-    """What applies to the next turn: chosen for the session, or set."""
+    """The choices for the next turn, of the session or of the settings."""
 
-    model: str  # as provider/model; "": there is none
+    model: str  # as provider/model; "": none
     agent: str
     mode: Mode
     effort: Effort
     steps: int  # model responses of a turn; 0: no limit
     budget: Budget
-    teams: bool = False  # may the agent lead a team?
-    tracing: bool = False  # are model requests recorded as sent?
+    teams: bool = False  # whether the agent may lead a team
+    tracing: bool = False  # whether model requests are recorded as sent
 
 
 class InstructionChange(Struct, frozen=True):
-    """`said` says what happened to the file, `change` has the diff."""
+    """A changed file of instructions. `said` describes the change, `change` is the diff."""
 
     said: str
     change: FileChange
 
 
 class ChangedInstructions(Struct, frozen=True):
-    """Instructions of the folder that the user trusts in another version, which is used until
-    `instructions_response` answers the `question`. `use` and `keep` are the two answers.
+    """Instructions of the folder that changed since the user trusted them.
+
+    The trusted version is used until `instructions_response` answers the `question`. `use`
+    and `keep` are the two answers.
     """
 
     hash: str
@@ -61,33 +63,36 @@ class ChangedInstructions(Struct, frozen=True):
 
 
 class ContextFill(Struct, frozen=True):
-    """How much of the context window the next request takes, as `/context` estimates it."""
+    """The share of the context window that the next request takes, as `/context`
+    estimates it.
+    """
 
     tokens: int
-    window: int  # as assumed, if the model's is unknown
+    window: int  # assumed, if the model's is unknown
 
 
 class Status(Placed, frozen=True, kw_only=True, tag="status"):
-    """What the session is doing, what applies to its next turn, and what it has used.
+    """The activity of the session, the choices for its next turn, and its usage.
 
-    `choices` are the model, agent, mode, effort, steps and budget of that turn, `waiting` the
-    ids of the calls that wait for a person.
+    `choices` are the model, agent, mode, effort, steps and budget of that turn. `waiting`
+    are the ids of the calls that wait for a person.
     """
 
     session_id: str
     seq: Seq
-    running: bool  # is a turn open, also one that waits for an answer?
-    # Did its process end in the middle of that turn? `continue` or a message finishes it.
+    running: bool  # whether a turn is open; a turn that waits for an answer is open
+    # Whether its process exited in the middle of that turn. `continue` or a message
+    # continues the turn.
     cut_off: bool = False
-    # Why that turn has stopped, such as a full disk; `continue` or a message tries again.
+    # Why that turn has stopped, such as a full disk. `continue` or a message tries again.
     problem: str = ""
-    held_by: str = ""  # the other process in which it is open
+    held_by: str = ""  # describes the other process in which it is open
     directory: str
     address: str = ""  # of a workspace elsewhere, for which the directory stands
-    ports: Sequence[int] = ()  # that began to listen there after it connected
-    added: Sequence[str] = ()  # more directories in which it works
+    ports: Sequence[int] = ()  # open ports of the place that were opened after it connected
+    added: Sequence[str] = ()  # additional directories of its workspace
     choices: Choices
-    outcome: str  # of the newest turn; "": none has ended since the last one started
+    outcome: str  # of the newest turn; "" until it ends
     turn_steps: int  # model responses in the newest turn
     usage: Usage  # of the session
     cost: Cost
@@ -97,12 +102,12 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     waiting: Sequence[str]
     subagents: Sequence[str]  # names of those that run
     background: Sequence[str] = ()  # names of the background commands that run
-    # What a client of a server has to ask the user; elsewhere null.
+    # What a server's client must ask the user; null for other clients.
     instructions: ChangedInstructions | None = None
 
 
 class SnapshotCall(Struct, frozen=True):
-    """A call of a message. `result` is null while it has none."""
+    """A call of a message. `result` is null until the call ends."""
 
     id: str
     name: str
@@ -111,7 +116,7 @@ class SnapshotCall(Struct, frozen=True):
 
 
 class SnapshotMessage(Struct, frozen=True):
-    """A message as the model sees it: results are with their calls."""
+    """A message as the model sees it. Results are stored with their calls."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -119,28 +124,30 @@ class SnapshotMessage(Struct, frozen=True):
 
 
 class Snapshot(Placed, frozen=True, kw_only=True, tag="snapshot"):
-    """The conversation as the model has it now, after compaction and rewinds; and the status.
+    """The conversation as the model has it now, after compaction and rewinds; and the
+    status.
 
-    A program that joins late, or lost documents, continues from `seq` of the status.
+    A program that joins late, or lost documents, continues from the `seq` of the status.
     """
 
     status: Status
     messages: Sequence[SnapshotMessage]
     todos: Sequence[Todo]
-    plan: WaitingPlan | None  # the one that waits to be approved
+    plan: WaitingPlan | None  # the plan that waits for approval
 
 
 class History(Written, frozen=True, kw_only=True, tag="history"):
-    """On a socket that asked for the newest events: what is older is left out, except
-    documents that still say something, which come before this one.
+    """Stands for the older events, if a client on a socket asked only for the newest events.
+
+    Older events that still have an effect are sent before this document.
     """
 
     title: str
     todos: Sequence[Todo]
-    plan: WaitingPlan | None  # the one that waits to be approved
+    plan: WaitingPlan | None  # the plan that waits for approval
 
 
-# What was chosen for a session, its name and its requests: documents of events.
+# Documents of events about the choices, the name and the model requests of a session.
 
 
 class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
@@ -153,45 +160,48 @@ class BudgetChosen(Written, frozen=True, kw_only=True, tag="budget"):
 
 
 class StepsChosen(Written, frozen=True, kw_only=True, tag="steps"):
-    """A person set the step limit of a turn; null: that of the settings."""
+    """A person set the step limit of a turn; null: the limit in the settings."""
 
     steps: int | None
 
 
 class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
-    """A person chose what runs without asking from here on."""
+    """A person set the permission mode, from now on."""
 
     mode: Mode
 
 
 class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
-    """The model from the next turn on, and the format of the conversation for it, if chosen."""
+    """A person chose the model from the next turn on.
+
+    `format` is the format of the conversation for it, if a person chose a format.
+    """
 
     model: str
     format: Format | UnsetType = UNSET
 
 
 class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
-    """The reasoning effort from the next turn on."""
+    """A person chose the reasoning effort from the next turn on."""
 
     effort: Effort
 
 
 class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
-    """The agent from the next turn on, and the preset of the agent main, if chosen."""
+    """A person chose the agent from the next turn on, or the preset of the agent main."""
 
     agent: str
     preset: str | UnsetType = UNSET
 
 
 class TeamsChanged(Written, frozen=True, kw_only=True, tag="teams_changed"):
-    """Whether the agent may lead a team, from the next turn on."""
+    """A person chose whether the agent may lead a team, from the next turn on."""
 
     on: bool
 
 
 class TracingChanged(Written, frozen=True, kw_only=True, tag="tracing_changed"):
-    """Whether model requests are recorded as sent, from the next turn on."""
+    """A person chose whether model requests are recorded as sent, from the next turn on."""
 
     on: bool
 
@@ -206,36 +216,41 @@ class TeamMail(Written, frozen=True, kw_only=True, tag="team_mail"):
 
 
 class TeammateStatus(Written, frozen=True, kw_only=True, tag="teammate_status"):
-    """A teammate has nothing to do until mail or a free task comes."""
+    """A teammate is idle until mail or a free task arrives."""
 
     child: str
     idle: bool
 
 
 class TaskUpdate(Written, frozen=True, kw_only=True, tag="task_update"):
-    """Tasks of the board as this session left them, as `refold tasks show --json` prints them."""
+    """This session changed `tasks` of the board. They are as `refold tasks show --json` prints
+    them.
+    """
 
     tasks: Sequence[BoardTask]
 
 
 class TitleChanged(Written, frozen=True, kw_only=True, tag="title_changed"):
-    """The session has this name, or, if `named` is false, this title."""
+    """The session has a new title. If `named`, a person gave it as the name."""
 
     title: str
     named: bool
 
 
 class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"):
-    """The session works in `directory` from here on, with these `added`; "": as before."""
+    """The session works in `directory` from now on, or where it did if `directory` is "".
+
+    `added` are additional directories of its workspace.
+    """
 
     directory: str
     added: Sequence[str]
 
 
 class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started"):
-    """A command runs in the background from here on. With `notify`, its end wakes the agent.
+    """A command runs in the background from now on. With `notify`, its end wakes the agent.
 
-    With `moved`, the call ran it until a person moved it there.
+    With `moved`, a call ran it until a person moved it to the background.
     """
 
     name: str
@@ -249,8 +264,8 @@ class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started
 class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):
     """A background command no longer runs. `code` is null if it was stopped.
 
-    `text` is the end of its output, and the blob `whole` all of a long one. It is `lost` if
-    refold exited meanwhile.
+    `text` is the end of its output; if the output is long, the blob `whole` has all of it.
+    The outcome `lost` means that refold exited while the command ran.
     """
 
     name: str
@@ -262,8 +277,10 @@ class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):
 
 
 class ModelRequest(Written, frozen=True, kw_only=True, tag="llm_request"):
-    """A model call as it was sent. Its body begins with the first `same_prefix` bytes of
-    the last one with this `target`; the blob `body` has the rest.
+    """A model call as it was sent.
+
+    The body that was sent begins with the first `same_prefix` bytes of the previous body
+    for this `target`; the blob `body` has the bytes that follow them.
     """
 
     target: str
@@ -272,7 +289,7 @@ class ModelRequest(Written, frozen=True, kw_only=True, tag="llm_request"):
 
 
 class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
-    """What came back for that request: the blob `body`; "" for nothing."""
+    """The response to the last `llm_request`. The blob `body` has it; "": it was not received."""
 
     target: str
     body: str
@@ -281,9 +298,10 @@ class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
 def status(
     view: View, choices: Choices, waiting: Sequence[str], default_window: int = 32_000
 ) -> Status:
-    """The status. `waiting` are the ids of open requests, without plans.
+    """Return the status. `waiting` are the ids of requests that wait for a person, without
+    plans.
 
-    `default_window` is assumed if the context window of the model is unknown.
+    `default_window` is the assumed size of the context window if it is unknown.
     """
     account, turn = view.account, view.turn
     context = context_usage(view, default_window)
@@ -308,6 +326,7 @@ def status(
 
 
 def snapshot(view: View, current: Status) -> Snapshot:
+    """Return the document with the conversation as it is now and the status `current`."""
     return Snapshot(
         status=current,
         messages=messages_of(view),
@@ -317,6 +336,7 @@ def snapshot(view: View, current: Status) -> Snapshot:
 
 
 def history(view: View) -> History:
+    """Return the document that stands for the events of `view`, which are not sent."""
     return History(
         seq=view.seq,
         title=view.session.name or view.session.title,
@@ -331,7 +351,7 @@ def _waiting_plan(view: View) -> WaitingPlan | None:
 
 
 def messages_of(view: View) -> Sequence[SnapshotMessage]:
-    """The conversation as the model has it now."""
+    """Return the conversation as the model receives it now."""
     messages = [spoken.message for spoken in view.conversation.messages]
     parts = (part for message in messages for part in message.parts)
     results = {part.call_id: part for part in parts if isinstance(part, ToolResult)}
@@ -339,6 +359,7 @@ def messages_of(view: View) -> Sequence[SnapshotMessage]:
 
 
 def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessage:
+    """Return a message of the snapshot. Each call has its result, if it is in `results`."""
     calls = tuple(_to_snapshot_call(call, results.get(call.id)) for call in message.calls)
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     role = "assistant" if message.role == "assistant" else "user"

@@ -1,6 +1,6 @@
-"""The documents about subagents, and about the variables of code that runs. Pure.
+"""Defines the documents about subagents and about the variables of code. Pure.
 
-A part of the JSON stream: `documents` has the others.
+They are a part of the JSON stream; `documents` defines most others.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class SubagentStart(Written, frozen=True, kw_only=True, tag="subagent_start"):
 
 
 class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):
-    """The end of a subagent, with the `usage` and `cost` of it and all its subagents."""
+    """A subagent has ended. `usage` and `cost` include all its subagents."""
 
     child: str
     outcome: Outcome
@@ -46,7 +46,7 @@ class SubagentEnd(Written, frozen=True, kw_only=True, tag="subagent_end"):
 
 
 class SubagentBudget(Written, frozen=True, kw_only=True, tag="subagent_budget"):
-    """The total grant of a subagent."""
+    """The budget that a subagent may use in total was changed; null: no limit."""
 
     child: str
     dollars: Unlimited
@@ -63,10 +63,10 @@ class SubagentStopped(Written, frozen=True, kw_only=True, tag="subagent_stopped"
 
 
 class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
-    """The Python of the session begins with this variable. `blob` is its JSON.
+    """The Python of the session starts with this variable. `blob` is its JSON.
 
-    `files` are those it was read from, with their hashes; `listed` is a blob with a very long
-    list of them.
+    `files` are the files from which it was read, with their hashes. If there are very many,
+    the blob `listed` has their list.
     """
 
     name: str
@@ -76,14 +76,20 @@ class VariableHanded(Written, frozen=True, kw_only=True, tag="variable_handed"):
 
 
 class Variables(Written, frozen=True, kw_only=True, tag="variables"):
-    """The variables of that Python were saved: their types; and what was lost, with the reason."""
+    """The variables of the session's Python were saved.
+
+    `kept` has the type of each saved variable, `lost` the reason why a variable is lost.
+    """
 
     kept: Mapping[str, str]
     lost: Mapping[str, str]
 
 
 class VariablesRestored(Written, frozen=True, kw_only=True, tag="variables_restored"):
-    """They were restored in a new Python process; `source` is another session that had them."""
+    """Variables were restored in a new Python process.
+
+    `source` is the session that saved them, or "" if this session did.
+    """
 
     source: str
     kept: Mapping[str, str]

@@ -1,4 +1,6 @@
-"""Sessions: their lines, blobs, cards and words; two roles; row-level security by tenant."""
+"""Adds the tables of sessions (lines, blobs, cards, words), two roles, and row-level
+security.
+"""
 
 from alembic import op
 

@@ -1,7 +1,8 @@
-"""Orders with unique client keys, and the queue of Procrastinate, which gives sessions to workers.
+"""Adds orders with unique client keys, and the queue of Procrastinate, which assigns sessions.
 
-Its functions find their tables by the search path, so each of them is called from one of ours, which
-sets it. A job holds the id of a session and nothing else; its own id is the number of the claim.
+Procrastinate's functions find their tables by the search path, so each is called by a
+function of ours, which sets the path. A job contains only the id of a session. The id of
+the job is the number of the claim.
 """
 
 from importlib import import_module

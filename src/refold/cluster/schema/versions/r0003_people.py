@@ -1,4 +1,6 @@
-"""People: tenants, who belongs to them, their logins and tokens, and what they did."""
+"""Adds tenants, their people, the logins and tokens of people, and a record of what people
+did.
+"""
 
 from alembic import op
 

@@ -1,6 +1,7 @@
-"""Numbers of claims that are not of the queue, for a service where Temporal says who runs a session.
+"""Allows numbers of claims that are not numbers of jobs, because Temporal may assign sessions.
 
-They are times, far above those of jobs. A queue that is used again jumps above them.
+These numbers are times, and far above those of jobs. If the queue assigns sessions again,
+its numbers continue above them.
 """
 
 from alembic import op

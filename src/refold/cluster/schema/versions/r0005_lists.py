@@ -1,6 +1,6 @@
-"""Lists of sessions: what a card is found by, and an index for each kind of list.
+"""Adds columns by which lists find cards, and an index for each kind of list.
 
-Cards are made of the lines again by the first query, or by `refold sessions reindex`.
+The first query, or `refold sessions reindex`, makes the cards from the lines again.
 """
 
 from alembic import op

@@ -1,4 +1,7 @@
-"""Secrets of tenants, sealed with a key that is not in the database; and the names of all tenants."""
+"""Adds secrets of tenants, and lets the owner of the tables list the names of all tenants.
+
+The secrets are sealed with a key that is not in the database.
+"""
 
 from alembic import op
 

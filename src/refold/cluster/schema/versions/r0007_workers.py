@@ -1,4 +1,4 @@
-"""A row for each worker: what it has, and whether it is to drain."""
+"""Adds a row for each worker: how many sessions it has, and whether it must drain."""
 
 from alembic import op
 

@@ -1,1 +1,3 @@
-"""The line editor: `prompt_toolkit_reader` reads; history, suggestions, pastes, drawing and keys are parts of it."""
+"""The line editor. `prompt_toolkit_reader` reads; the other modules do history, pastes and
+keys.
+"""

@@ -1,4 +1,7 @@
-"""Ctrl+G: edit the text of the prompt in the user's editor. It is not sent."""
+"""Opens the text of the prompt in the user's editor with Ctrl+G.
+
+Leaving the editor does not send the text.
+"""
 
 import os
 
@@ -18,7 +21,7 @@ _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
 
 
 class ExternalEditor:
-    """Opens the editor. `away` is true while it has the terminal."""
+    """Opens the user's editor. `away` is true while the editor uses the terminal."""
 
     def __init__(self, printer: Printer, pasted: PasteMarks) -> None:
         self._printer, self._pasted = printer, pasted
@@ -28,6 +31,7 @@ class ExternalEditor:
         event.app.create_background_task(self._edit(event.current_buffer))
 
     async def _edit(self, buffer: Buffer) -> None:
+        """Edit the draft in the user's editor. After an error, the draft is unchanged."""
         text, problem = self._pasted.restore_pastes(buffer.text), ""
         self.away = True
         try:

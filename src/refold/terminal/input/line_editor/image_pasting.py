@@ -1,7 +1,6 @@
-"""Ctrl+V: the image on the clipboard, as a label in the text of the prompt.
+"""Inserts the image on the clipboard with Ctrl+V: the text of the prompt gets a label for it.
 
-`clipboard` reads the image and knows which label stands for it. Text is pasted by the terminal, see
-`pastes`.
+`clipboard` reads the image and makes the label. Text is pasted by the terminal, see `pastes`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,9 +17,14 @@ from refold.views.escape import visible
 def image_paste_handler(
     printer: Printer, image: Callable[[], Awaitable[str]]
 ) -> Callable[[KeyPressEvent], None]:
-    """Return the key's handler. Without an image, a line above the prompt says why."""
+    """Return the handler of Ctrl+V, which inserts the label of the image on the clipboard.
+
+    `image` takes the image and returns its label. If there is none, a line above the prompt
+    says why.
+    """
 
     async def paste(buffer: Buffer) -> None:
+        """Insert the label of the pasted image, after a blank if text is before the cursor."""
         try:
             label = await image()
         except BadInput as error:
